@@ -1,0 +1,1 @@
+"""The API: pydantic models that are the one source of CRDs, the contracts API and the CLI."""

@@ -1,0 +1,1 @@
+"""superinfer.dev/v1alpha1."""

@@ -1,0 +1,1 @@
+"""Contracts after resolution: inheritance, conflicts, short form, quotas, fulfilment and budgets."""

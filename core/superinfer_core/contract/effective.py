@@ -1,0 +1,76 @@
+"""A contract as decisions take it: inheritance applied, names resolved, everything frozen."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from superinfer_core.slo import Metric, Objective, Rank, Tier
+
+
+class OnInfeasible(StrEnum):
+    """What happens to a request whose contract cannot be kept."""
+
+    REJECT = "Reject"
+    DEGRADE = "Degrade"
+    FALLBACK = "Fallback"
+
+
+class AccessMode(StrEnum):
+    """Whose keys a contract serves under `auth: Required`."""
+
+    OWN_KEYS = "OwnKeys"
+    ANY_KEY = "AnyKey"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Limits of one contract; None is unlimited."""
+
+    requests_per_second: float | None = None
+    tokens_per_minute: int | None = None
+    concurrency: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveContract:
+    """One contract after inheritance.
+
+    Attributes:
+        namespace, service_id: its identity; `key` is "namespace/serviceID".
+        pool: "namespace/name" of the chiplet pool, or None for the only pool there is.
+        objectives: by (metric, percentile), sorted; never empty (the tier's preset fills in).
+        availability: percent of served / (offered within quota) over the window, or None.
+        window_s: what percentiles and availability are taken over.
+        fallback: key of the contract a request falls back to.
+        parent: key of the parent, or None.
+    """
+
+    namespace: str
+    service_id: str
+    tier: Tier
+    priority: int
+    objectives: tuple[Objective, ...]
+    pool: str | None = None
+    max_jitter_ms: int | None = None
+    availability: float | None = None
+    window_s: float = 3600.0
+    on_infeasible: OnInfeasible = OnInfeasible.REJECT
+    fallback: str | None = None
+    parent: str | None = None
+    quota: Quota = field(default_factory=Quota)
+    access: AccessMode = AccessMode.OWN_KEYS
+    api_key_secret: str | None = None
+
+    @property
+    def key(self) -> str:
+        """ "namespace/serviceID"."""
+        return f"{self.namespace}/{self.service_id}"
+
+    @property
+    def rank(self) -> Rank:
+        """Importance of its requests."""
+        return Rank(self.tier.rank, -self.priority)
+
+    def deadline_target_ms(self, metric: Metric) -> int | None:
+        """Target of the metric's highest percentile: what one request is held to; None if not promised."""
+        of_metric = [o for o in self.objectives if o.metric is metric]
+        return max(of_metric, key=lambda o: o.percentile).target_ms if of_metric else None

@@ -1,0 +1,1 @@
+"""superinfer_executor."""
