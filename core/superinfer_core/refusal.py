@@ -1,7 +1,7 @@
 """The closed list of ways a request can fail, and the HTTP status each maps to.
 
-One list for refusals, errors inside streams, metric labels and documentation: refusals never look alike, and a
-counter never grows a label nobody planned.
+One list for refusals, errors inside streams, metric labels and documentation: refusals never look
+alike, and a counter never grows a label nobody planned.
 """
 
 from collections.abc import Mapping
@@ -74,7 +74,8 @@ COUNTS_AGAINST_AVAILABILITY: Final[frozenset[RefusalCode]] = frozenset(
 class Refusal:
     """Why a request was not served, with what a client needs to ask for something that would be.
 
-    `predicted_ms`, `required_ms` and `tightest_ms` are of `metric`; they are None where no deadline was involved.
+    `predicted_ms`, `required_ms` and `tightest_ms` are of `metric`; they are None where no deadline was
+    involved.
     """
 
     code: RefusalCode

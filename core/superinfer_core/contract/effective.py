@@ -62,7 +62,7 @@ class EffectiveContract:
 
     @property
     def key(self) -> str:
-        """ "namespace/serviceID"."""
+        """The identity as text: namespace/serviceID."""
         return f"{self.namespace}/{self.service_id}"
 
     @property

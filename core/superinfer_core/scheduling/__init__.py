@@ -1,1 +1,1 @@
-"""What runs next, on what terms: slack, order, step budget, preemption and admission over one engine's state."""
+"""What runs next, on what terms: slack, order, step budget, preemption, admission on one engine."""

@@ -1,7 +1,7 @@
 """The state of one engine as every scheduling decision sees it.
 
-Times are milliseconds on one monotonic clock of the calling process. The sidecar builds these from its queue and
-the engine's frames, the scheduler plug-in from vLLM's requests, the simulator from its own events.
+Times are milliseconds on one monotonic clock of the calling process. The sidecar builds these from its
+queue and the engine's frames, the scheduler plug-in from vLLM's requests, the simulator from its events.
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class RequestState:
 
     @property
     def prefill_left_tokens(self) -> int:
-        """Tokens to compute before the next token can come out (prompt, and lost output after a preemption)."""
+        """Tokens to compute before the next token can come out: prompt, and output lost to a preemption."""
         total = self.prompt_tokens + self.output_tokens
         if self.phase is Phase.DECODE:
             return 0
