@@ -1,0 +1,52 @@
+"""Error budgets: how many misses a percentile allows over a window, and how many of them are left.
+
+P99 over a window leaves 1 % of its requests as budget. While a window is still filling, the requests it will
+hold are projected from the rate so far, and one miss is always affordable: nobody is written off for the
+first request of the day. Pure functions over frozen values.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The state of one error budget.
+
+    Attributes:
+        percent: what was promised.
+        considered: requests that count.
+        missed: those of them that missed.
+        share: kept / considered, 1.0 while nothing was considered.
+        left: 0..1 of the budget that is left.
+        met: the promise holds over the requests so far.
+        holds: the window can still be saved, or does not need to be.
+    """
+
+    percent: float
+    considered: int
+    missed: int
+    share: float
+    left: float
+    met: bool
+    holds: bool
+
+
+def error_budget(percent: float, *, considered: int, missed: int, covered: float) -> Budget:
+    """The budget of a promise of `percent` percent.
+
+    Args:
+        percent: promised share of kept requests, 0 < percent < 100.
+        considered: requests that count so far.
+        missed: those that missed.
+        covered: share of the window that has been observed, 0 < covered <= 1.
+    """
+    allowed_share = max(0.0, 1.0 - percent / 100.0)
+    share = 1.0 if considered == 0 else (considered - missed) / considered
+    # Compare counts, not shares: 99 kept of 100 is exactly P99, whatever floating point makes of 0.99.
+    met = missed <= allowed_share * considered + 1e-9
+    projected = considered if covered >= 1.0 else considered / max(covered, 1e-3)
+    allowed = allowed_share * projected
+    if covered < 1.0:
+        allowed = max(1.0, allowed)
+    left = 1.0 if missed == 0 else max(0.0, 1.0 - missed / max(allowed, 1e-9))
+    return Budget(percent, considered, missed, share, left, met, met or missed <= allowed + 1e-9)
