@@ -1,1 +1,1 @@
-"""superinfer."""
+"""The `superinfer` command: serve, contract, profile, simulate, bench, keys, demo."""

@@ -1,0 +1,1 @@
+"""The commands, one module each; every one states its exit codes and shows examples."""

@@ -1,0 +1,19 @@
+"""The `superinfer` command: everything a person does with SuperInfer on one machine."""
+
+import typer
+
+from superinfer.commands import serve
+
+app = typer.Typer(
+    name="superinfer",
+    help="SLO contracts for LLM inference: promises that are admitted only where they can be kept.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+app.command(help=serve.HELP)(serve.serve)
+
+
+if __name__ == "__main__":
+    app()

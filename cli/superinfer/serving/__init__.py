@@ -1,0 +1,1 @@
+"""One machine: the executor, sidecar and ingress processes of `superinfer serve`, and their keeper."""

@@ -1,0 +1,98 @@
+"""What a user asked of `superinfer serve`, checked before anything starts."""
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from superinfer.serving.ports import port_in_use
+
+
+class Auth(StrEnum):
+    """Who may ask: anyone (trying out), or holders of a key."""
+
+    OPEN = "open"
+    REQUIRED = "required"
+
+
+class Policy(StrEnum):
+    """Who decides the order inside the engine; the last two are vLLM's own, for comparison."""
+
+    SUPERINFER = "superinfer"
+    FCFS = "fcfs"
+    PRIORITY = "priority"
+
+
+class CannotServe(Exception):
+    """A wrong option: what is wrong, and what to do about it."""
+
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(problem)
+        self.fix = fix
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """One `superinfer serve`, resolved: paths exist, the port is free.
+
+    Attributes:
+        model: prepared model directory, or None for the stub.
+        served_name: what clients put in `model`.
+        step_ms, prefill_ms_per_token: pace of the stub.
+    """
+
+    served_name: str
+    model: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 8000
+    executors: int = 1
+    contracts: Path | None = None
+    auth: Auth = Auth.OPEN
+    keys: Path | None = None
+    without_contract: str = "BestEffort"
+    profile: Path | None = None
+    scheduling_policy: Path | None = None
+    scheduler: Policy = Policy.SUPERINFER
+    max_num_seqs: int | None = None
+    max_model_len: int | None = None
+    kv_gib: int = 1
+    grace_s: float = 30.0
+    step_ms: float = 20.0
+    prefill_ms_per_token: float = 0.2
+    engine_args: tuple[str, ...] = ()
+
+    @property
+    def stub(self) -> bool:
+        """No model behind it."""
+        return self.model is None
+
+    def check(self) -> None:
+        """Raise `CannotServe` for anything that would only fail later."""
+        if self.executors < 1:
+            raise CannotServe(f"--executors is {self.executors}", "Ask for at least one executor.")
+        if port_in_use(self.host, self.port):
+            raise CannotServe(
+                f"port {self.port} on {self.host} is in use",
+                "Stop what listens there, or choose another port with --port.",
+            )
+        if self.model is not None and not (self.model / "config.json").is_file():
+            raise CannotServe(
+                f"no model in {self.model} (config.json is missing)",
+                "Give a Hugging Face model directory, or one of the names smollm2 and tiny.",
+            )
+        for option, path in (("--profile", self.profile), ("--policy", self.scheduling_policy)):
+            if path is not None and not path.is_file():
+                raise CannotServe(f"{option} {path} does not exist", "Check the path.")
+        if self.auth is Auth.REQUIRED and (self.keys is None or not self.keys.is_file()):
+            raise CannotServe(
+                "--auth required needs a file of API keys",
+                "Create one with `superinfer keys create --keys keys.yaml --namespace default`.",
+            )
+        if self.contracts is not None and not self.contracts.is_dir():
+            raise CannotServe(f"--contracts {self.contracts} is not a directory", "Check the path.")
+
+
+def omp_threads(executors: int) -> int:
+    """Threads of each engine: the cores divided, one left for ingress and sidecars."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, (cores - 1) // executors)

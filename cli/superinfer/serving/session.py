@@ -1,0 +1,159 @@
+"""One running `superinfer serve`: start everything, wait for it to be usable, keep it, stop it cleanly.
+
+Used by the serve command and by the demo. Concurrency: one asyncio loop; signals set an event.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from superinfer.serving.console import Progress
+from superinfer.serving.options import ServeOptions
+from superinfer.serving.plan import ServePlan, plan
+from superinfer.serving.supervisor import Child, Supervisor, log_tail
+
+POLL_S = 0.2
+
+
+class StartFailed(Exception):
+    """A process does not start; the message has the end of its log."""
+
+
+class Interrupted(Exception):
+    """The user asked to stop before everything was up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A machine that serves."""
+
+    url: str
+    model: str
+    run_dir: Path
+    supervisor: Supervisor
+    plan: ServePlan
+
+
+@contextlib.asynccontextmanager
+async def serving(options: ServeOptions, progress: Progress, stop: asyncio.Event) -> AsyncIterator[Session]:
+    """Everything up and answering inside the block; nothing left running after it.
+
+    Raises:
+        StartFailed: a process was given up before all were ready.
+        Interrupted: `stop` was set while starting.
+    """
+    run_dir = Path(tempfile.mkdtemp(prefix="superinfer-"))
+    contracts = options.contracts or run_dir / "contracts"
+    contracts.mkdir(exist_ok=True)
+    the_plan = plan(options, run_dir=run_dir, environment=os.environ, contracts=contracts.resolve())
+    the_plan.write()
+    supervisor = Supervisor(the_plan.processes, progress.event)
+    supervisor.start()
+    failed = False
+    try:
+        await _unless_stopped(_until_usable(options, supervisor, progress), stop)
+        progress.done()
+        yield Session(base_url(options), options.served_name, run_dir, supervisor, the_plan)
+    except StartFailed:
+        failed = True
+        raise
+    finally:
+        await _stop(supervisor, progress)
+        if not failed:
+            shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def base_url(options: ServeOptions) -> str:
+    """Where clients go."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(options.host, options.host)  # noqa: S104
+    return f"http://{host}:{options.port}"
+
+
+@contextlib.contextmanager
+def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
+    """Ctrl-C, SIGTERM and a closed terminal set the event."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+async def _unless_stopped(work: Coroutine[None, None, None], stop: asyncio.Event) -> None:
+    task, stopped = asyncio.ensure_future(work), asyncio.create_task(stop.wait())
+    await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+        raise Interrupted
+    task.result()
+
+
+async def _until_usable(options: ServeOptions, supervisor: Supervisor, progress: Progress) -> None:
+    started = asyncio.create_task(supervisor.wait_ready())
+    began = time.monotonic()
+    try:
+        while not started.done():
+            await asyncio.wait({started}, timeout=POLL_S)
+            waiting = [child.spec.name for child in supervisor.children if not child.ready.is_set()]
+            if waiting and time.monotonic() - began > 1:
+                progress.step(f"waiting for {', '.join(waiting)}: {_last_words(supervisor, waiting[0])}")
+    finally:
+        started.cancel()
+    if not started.result():
+        raise StartFailed(_why(supervisor))
+    await _until_ready_over_http(base_url(options), supervisor)
+
+
+async def _until_ready_over_http(url: str, supervisor: Supervisor) -> None:
+    async with httpx.AsyncClient(timeout=5) as client:
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                if (await client.get(f"{url}/readyz")).status_code == httpx.codes.OK:
+                    return
+            if any(child.gave_up for child in supervisor.children):
+                raise StartFailed(_why(supervisor))
+            await asyncio.sleep(POLL_S)
+
+
+async def _stop(supervisor: Supervisor, progress: Progress) -> None:
+    """A second signal while stopping ends the patience."""
+    hurry = asyncio.Event()
+    with stop_on_signals(hurry):
+        stopping = asyncio.create_task(supervisor.stop())
+        hurrying = asyncio.create_task(hurry.wait())
+        await asyncio.wait({stopping, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+        hurrying.cancel()
+        if not stopping.done():
+            supervisor.kill()
+        await stopping
+    progress.done()
+
+
+def _why(supervisor: Supervisor) -> str:
+    lost: list[Child] = [child for child in supervisor.children if child.gave_up]
+    parts = [
+        f"{child.spec.name} does not start. The end of its log ({child.spec.log}):\n\n"
+        f"{log_tail(child.spec.log)}"
+        for child in lost
+    ]
+    return "\n\n".join(parts)
+
+
+def _last_words(supervisor: Supervisor, name: str) -> str:
+    log = next(child.spec.log for child in supervisor.children if child.spec.name == name)
+    return log_tail(log, 1)[-100:].strip() or "no output yet"
