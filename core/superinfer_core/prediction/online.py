@@ -1,0 +1,166 @@
+"""A step model that follows its engine: recursive least squares with forgetting, bounded, and scored.
+
+Promise: coefficients stay finite, non-negative and bounded whatever is observed; garbage is ignored and counted. Not
+thread-safe: one owner observes; `model` and `factor` are cheap to read.
+
+Recursive least squares with exponential forgetting is textbook (Ljung, System Identification, 11.2); the covariance
+is bounded so that an idle engine (no excitation) cannot blow it up.
+"""
+
+from bisect import bisect_left, insort
+from collections import deque
+from math import isfinite
+from typing import Final
+
+from superinfer_core.prediction.step_model import StepFacts, StepModel
+
+_SCALES: Final = (1.0, 10.0, 10_000.0, 1_000.0, 1_000_000.0)
+"""Feature scales: coefficients times scale are of the order of milliseconds."""
+_MAX_COVARIANCE: Final = 1e4
+_MAX_STEP_MS: Final = 600_000.0
+_BLOCK_STEPS: Final = 8
+_HISTORY: Final = 512
+
+
+class _Ratios:
+    """The last `size` ratios of actual to predicted, sorted for quantiles."""
+
+    __slots__ = ("_recent", "_size", "_sorted")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._recent: deque[float] = deque()
+        self._sorted: list[float] = []
+
+    def add(self, ratio: float) -> None:
+        self._recent.append(ratio)
+        insort(self._sorted, ratio)
+        if len(self._recent) > self._size:
+            old = self._recent.popleft()
+            del self._sorted[bisect_left(self._sorted, old)]
+
+    def quantile(self, q: float) -> float | None:
+        n = len(self._sorted)
+        if n < 8:
+            return None
+        return self._sorted[min(n - 1, max(0, int(q * n)))]
+
+    def share_within(self, ratio: float) -> float | None:
+        n = len(self._sorted)
+        return bisect_left(self._sorted, ratio + 1e-12) / n if n else None
+
+
+class OnlineStepModel:
+    """Starts from `initial`, follows what steps really take.
+
+    Args:
+        initial: the fitted profile.
+        forgetting: weight of the past per observation (1 never forgets).
+        prior: how many steps the initial model is worth.
+    """
+
+    def __init__(self, initial: StepModel, *, forgetting: float = 0.998, prior: float = 50.0) -> None:
+        if not 0.5 < forgetting <= 1.0:
+            msg = f"forgetting must be above 0.5 and at most 1, got {forgetting}"
+            raise ValueError(msg)
+        self._forgetting = forgetting
+        self._theta = [c * s for c, s in zip(initial.coefficients, _SCALES, strict=True)]
+        self._bounds = [max(20.0 * t, 20.0) for t in self._theta]
+        self._p = [[(1.0 / prior if i == j else 0.0) for j in range(5)] for i in range(5)]
+        self._model = initial
+        self._blocks = _Ratios(_HISTORY)
+        self._block = [0.0, 0.0, 0]
+        self._errors: deque[float] = deque(maxlen=_HISTORY)
+        self._covered: dict[float, deque[bool]] = {}
+        self.observed = 0
+        self.ignored = 0
+
+    @property
+    def model(self) -> StepModel:
+        """The model as of the last observation."""
+        return self._model
+
+    @property
+    def mape(self) -> float:
+        """Mean absolute error of recent steps as a share of the actual time; NaN before the first."""
+        return sum(self._errors) / len(self._errors) if self._errors else float("nan")
+
+    def coverage(self, quantile: float) -> float:
+        """Share of recent blocks of steps that took no longer than predicted at `quantile`; NaN before any."""
+        seen = self._covered.get(quantile)
+        if seen is None:
+            self._covered[quantile] = deque(maxlen=_HISTORY)
+            share = self._blocks.share_within(self.factor(quantile))
+            return float("nan") if share is None else share
+        return sum(seen) / len(seen) if seen else float("nan")
+
+    def factor(self, quantile: float) -> float:
+        """What a predicted total is multiplied by to hold with probability `quantile`.
+
+        Taken from sums over blocks of steps, not from single steps: noise of steps cancels in a total, so a quantile
+        of the whole is less than the sum of quantiles.
+        """
+        ratio = self._blocks.quantile(quantile)
+        if ratio is None:
+            return 1.0 + 0.1 * quantile
+        return min(10.0, max(0.5, ratio))
+
+    def observe(self, facts: StepFacts) -> bool:
+        """Learn from one step; False when the facts were unusable."""
+        x = self._features(facts)
+        if x is None:
+            self.ignored += 1
+            return False
+        y = facts.step_ms
+        predicted = max(1e-6, sum(a * b for a, b in zip(self._theta, x, strict=True)))
+        self._score(y, predicted)
+        self._update(x, min(y, 20 * predicted))
+        self.observed += 1
+        return True
+
+    def _features(self, f: StepFacts) -> tuple[float, ...] | None:
+        raw = (1.0, f.decode_seqs, f.decode_context_tokens, f.prefill_tokens, f.prefill_context_tokens2)
+        try:
+            if not 0 < f.step_ms <= _MAX_STEP_MS:
+                return None
+            x = tuple(v / s for v, s in zip(raw, _SCALES, strict=True))
+        except (OverflowError, TypeError):
+            return None
+        if not all(isfinite(v) and 0 <= v < 1e6 for v in x) or (x[1] == 0 and x[3] == 0):
+            return None
+        return x
+
+    def _score(self, actual: float, predicted: float) -> None:
+        self._errors.append(abs(predicted - actual) / actual)
+        block = self._block
+        block[0] += actual
+        block[1] += predicted
+        block[2] += 1
+        if block[2] >= _BLOCK_STEPS:
+            ratio = block[0] / block[1]
+            for q, seen in self._covered.items():
+                seen.append(ratio <= self.factor(q))
+            self._blocks.add(ratio)
+            self._block = [0.0, 0.0, 0]
+
+    def _update(self, x: tuple[float, ...], y: float) -> None:
+        p, theta, lam = self._p, self._theta, self._forgetting
+        px = [sum(row[j] * x[j] for j in range(5)) for row in p]
+        denominator = lam + sum(a * b for a, b in zip(x, px, strict=True))
+        gain = [v / denominator for v in px]
+        error = y - sum(a * b for a, b in zip(theta, x, strict=True))
+        self._theta = [
+            min(bound, max(0.0, t + g * error)) for t, g, bound in zip(theta, gain, self._bounds, strict=True)
+        ]
+        trace = 0.0
+        for i in range(5):
+            for j in range(i, 5):
+                value = (p[i][j] - gain[i] * px[j]) / lam
+                p[i][j] = p[j][i] = value
+            trace += p[i][i]
+        if trace > _MAX_COVARIANCE or not isfinite(trace):
+            shrink = _MAX_COVARIANCE / trace if isfinite(trace) else 0.0
+            for i in range(5):
+                for j in range(5):
+                    p[i][j] = p[i][j] * shrink if shrink else (1.0 if i == j else 0.0)
+        self._model = StepModel(*(t / s for t, s in zip(self._theta, _SCALES, strict=True)))

@@ -1,0 +1,183 @@
+"""Whether one request can be promised: its own objectives, and nobody else's lost for it.
+
+Promise: never raises for any state; pure. In an idle engine a request is admitted exactly if it is feasible when idle.
+
+Both halves (design section 5): the predicted quantile of the *whole* time meets every objective after the work ahead,
+and no admitted request that would be kept without the candidate is pushed past its own deadline. Room for what higher
+ranks still bring is left in the projection (`policy.reserve_share`).
+"""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from superinfer_core.refusal import Refusal, RefusalCode
+from superinfer_core.scheduling.context import DecisionContext
+from superinfer_core.scheduling.order import order
+from superinfer_core.scheduling.policy import Order
+from superinfer_core.scheduling.projection import own_pace_ms, project
+from superinfer_core.scheduling.slack import (
+    end_deadline_ms,
+    first_token_deadline_ms,
+    pace_deadline_ms,
+    tokens_left,
+)
+from superinfer_core.scheduling.state import EngineState, Phase, RequestState
+from superinfer_core.slo import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What admission expects, at its quantile; TTFT and E2E count from arrival.
+
+    `slack_ms` is the least over the objectives that have a deadline; infinite without any.
+    """
+
+    ttft_ms: float
+    itl_ms: float
+    e2e_ms: float
+    slack_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The answer: admitted, or refused and why.
+
+    `displaced` names admitted, not yet started, lower-ranked work that must give way for this request.
+    """
+
+    admitted: bool
+    prediction: Prediction
+    refusal: Refusal | None = None
+    displaced: tuple[str, ...] = ()
+
+
+def admit(candidate: RequestState, state: EngineState, now_ms: float, ctx: DecisionContext) -> Admission:
+    """Decide about `candidate`, which is not among `state.requests`."""
+    prediction, late = _predict(candidate, state, now_ms, ctx)
+    if candidate.slo.best_effort or ctx.policy.order is not Order.SLACK:
+        return Admission(True, prediction)
+    broken = _broken(candidate, prediction)
+    if broken is not None:
+        metric, predicted, required = broken
+        return Admission(
+            False, prediction, _infeasible(candidate, state, now_ms, ctx, metric, predicted, required)
+        )
+    harmed = _harmed(candidate, late, state, now_ms, ctx)
+    if harmed:
+        return Admission(False, prediction, _harm(candidate, state, now_ms, ctx, prediction, harmed))
+    return Admission(True, prediction)
+
+
+def predict(candidate: RequestState, state: EngineState, now_ms: float, ctx: DecisionContext) -> Prediction:
+    """What `candidate` would see if it joined now."""
+    return _predict(candidate, state, now_ms, ctx)[0]
+
+
+def _predict(
+    candidate: RequestState, state: EngineState, now_ms: float, ctx: DecisionContext
+) -> tuple[Prediction, dict[str, float]]:
+    decodes = [r for r in state.requests if r.phase is Phase.DECODE]
+    jobs = order((*(r for r in state.requests if r.phase is not Phase.DECODE), candidate), now_ms, ctx)
+    projection = project(jobs, decodes, state, now_ms, ctx)
+    slo = candidate.slo
+    factor = ctx.factor(ctx.policy.admission_quantile or slo.quantile)
+    margin = ctx.policy.admission_margin_ms if state.requests else 0.0
+    waited = max(0.0, now_ms - candidate.arrived_ms)
+    first = projection.first_ms[candidate.request_id] * factor + margin
+    ttft = waited + first
+    seqs = min(state.max_num_seqs, len(state.requests) + 1)
+    context = sum(r.computed_tokens for r in decodes) + candidate.prompt_tokens
+    step = ctx.model.step_ms(decode_seqs=seqs, decode_context_tokens=context) * factor
+    itl = max(step, min(projection.step_ms * factor, own_pace_ms(candidate))) if len(jobs) > 1 else step
+    left = tokens_left(candidate)
+    e2e = ttft + (left - 1) * itl
+    slack = min(
+        first_token_deadline_ms(candidate) - now_ms - first,
+        end_deadline_ms(candidate) - now_ms - first - (left - 1) * step,
+    )
+    return Prediction(ttft, itl, e2e, slack), projection.first_ms
+
+
+def _broken(candidate: RequestState, p: Prediction) -> tuple[Metric, float, float] | None:
+    """The first objective the prediction breaks: (metric, predicted, required)."""
+    slo = candidate.slo
+    if slo.ttft_ms is not None and candidate.first_token_ms is None and not p.ttft_ms <= slo.ttft_ms:
+        return Metric.TTFT, p.ttft_ms, slo.ttft_ms
+    if slo.itl_ms is not None and tokens_left(candidate) > 1 and not p.itl_ms <= slo.itl_ms:
+        return Metric.ITL, p.itl_ms, slo.itl_ms
+    if slo.e2e_ms is not None and not p.slack_ms >= 0:
+        return Metric.E2E, slo.e2e_ms - p.slack_ms, slo.e2e_ms
+    return None
+
+
+def _harmed(
+    candidate: RequestState,
+    late: dict[str, float],
+    state: EngineState,
+    now_ms: float,
+    ctx: DecisionContext,
+) -> list[RequestState]:
+    """Admitted requests that miss with the candidate and would not without it."""
+    suspects = []
+    for r in state.requests:
+        at = late.get(r.request_id)
+        if at is None or r.slo.best_effort:
+            continue
+        factor = ctx.factor(ctx.policy.admission_quantile or r.slo.quantile)
+        due = first_token_deadline_ms(r) if r.first_token_ms is None else pace_deadline_ms(r)
+        if now_ms + at * factor > due:
+            suspects.append((r, factor, due))
+    if not suspects:
+        return []
+    decodes = [r for r in state.requests if r.phase is Phase.DECODE]
+    jobs = order((r for r in state.requests if r.phase is not Phase.DECODE), now_ms, ctx)
+    without = project(jobs, decodes, state, now_ms, ctx).first_ms
+    return [r for r, factor, due in suspects if now_ms + without[r.request_id] * factor <= due]
+
+
+def feasible_when_idle(
+    candidate: RequestState, state: EngineState, now_ms: float, ctx: DecisionContext
+) -> bool:
+    """Whether an empty engine could keep the candidate's objectives."""
+    idle = replace(state, requests=())
+    return _broken(candidate, _predict(candidate, idle, now_ms, ctx)[0]) is None
+
+
+def _infeasible(
+    candidate: RequestState,
+    state: EngineState,
+    now_ms: float,
+    ctx: DecisionContext,
+    metric: Metric,
+    predicted: float,
+    required: float,
+) -> Refusal:
+    return Refusal(
+        RefusalCode.SLO_INFEASIBLE,
+        f"{metric.value} would be {predicted:.0f} ms, the contract requires {required:.0f} ms",
+        metric=metric.value,
+        predicted_ms=predicted,
+        required_ms=required,
+        tightest_ms=predicted,
+        feasible_when_idle=feasible_when_idle(candidate, state, now_ms, ctx),
+    )
+
+
+def _harm(
+    candidate: RequestState,
+    state: EngineState,
+    now_ms: float,
+    ctx: DecisionContext,
+    p: Prediction,
+    harmed: list[RequestState],
+) -> Refusal:
+    required = candidate.slo.ttft_ms if candidate.slo.ttft_ms is not None else inf
+    return Refusal(
+        RefusalCode.SLO_INFEASIBLE,
+        f"{len(harmed)} admitted request(s) would miss their own deadline",
+        metric=Metric.TTFT.value,
+        predicted_ms=p.ttft_ms,
+        required_ms=required if required != inf else None,
+        feasible_when_idle=feasible_when_idle(candidate, state, now_ms, ctx),
+        harm=True,
+    )

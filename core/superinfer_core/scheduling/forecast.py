@@ -1,0 +1,117 @@
+"""What is still to come: the recent load of every rank, so that admission leaves room for the higher ones.
+
+Promise: bounded memory (at most `MAX_RANKS` ranks); a snapshot is frozen. ArrivalForecast has one owner (the sidecar,
+the simulator); not thread-safe.
+
+Every arrival counts, admitted or not: what was refused would have come too. Load is an exponentially decayed mean over
+the window, as in the scheduling study (`reference/scheduling-study.md`, point 3).
+"""
+
+from dataclasses import dataclass
+from math import exp, isfinite
+from typing import Final
+
+from superinfer_core.slo import Rank
+
+MAX_RANKS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RankLoad:
+    """Recent load of one rank.
+
+    Attributes:
+        rank: whose.
+        share: prefill milliseconds brought per millisecond.
+        seqs: places its requests hold on average (Little: arrivals per ms times ms held).
+    """
+
+    rank: Rank
+    share: float
+    seqs: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastSnapshot:
+    """Load per rank at one instant, highest rank first.
+
+    Attributes:
+        loads: per rank.
+        tolerance_ms: the shortest wait a recent arrival could bear before its first token; what a step may not exceed.
+    """
+
+    loads: tuple[RankLoad, ...] = ()
+    tolerance_ms: float = float("inf")
+
+    def above(self, rank: Rank) -> tuple[float, float]:
+        """(share, seqs) of all ranks strictly higher than `rank`."""
+        share = seqs = 0.0
+        key = (rank.tier_rank, rank.negated_priority)
+        for load in self.loads:
+            if (load.rank.tier_rank, load.rank.negated_priority) >= key:
+                break
+            share += load.share
+            seqs += load.seqs
+        return share, seqs
+
+
+NO_FORECAST: Final = ForecastSnapshot()
+
+
+class ArrivalForecast:
+    """Learns from arrivals; snapshots feed decisions."""
+
+    __slots__ = ("_last_ms", "_loads", "_tolerance", "_window_ms")
+
+    def __init__(self, window_ms: float = 8000.0) -> None:
+        self._window_ms = max(1.0, window_ms)
+        self._loads: dict[Rank, list[float]] = {}
+        self._tolerance: tuple[float, float] = (float("inf"), 0.0)
+        self._last_ms = 0.0
+
+    def observe(
+        self,
+        now_ms: float,
+        rank: Rank,
+        work_ms: float,
+        *,
+        hold_ms: float = 0.0,
+        tolerance_ms: float = float("inf"),
+    ) -> None:
+        """Count one arrival.
+
+        Args:
+            now_ms: when.
+            rank: its rank.
+            work_ms: prefill time it brings.
+            hold_ms: how long it will hold a place in the batch.
+            tolerance_ms: its TTFT target less its own prefill.
+        """
+        self._decay(now_ms)
+        if rank not in self._loads and len(self._loads) >= MAX_RANKS:
+            rank = Rank(rank.tier_rank) if Rank(rank.tier_rank) in self._loads else next(iter(self._loads))
+        load = self._loads.setdefault(rank, [0.0, 0.0])
+        if isfinite(work_ms) and work_ms > 0:
+            load[0] += work_ms / self._window_ms
+        if isfinite(hold_ms) and hold_ms > 0:
+            load[1] += hold_ms / self._window_ms
+        least, at = self._tolerance
+        if 0 < tolerance_ms <= least or now_ms - at > 4 * self._window_ms:
+            self._tolerance = (tolerance_ms, now_ms)
+
+    def snapshot(self, now_ms: float) -> ForecastSnapshot:
+        """Load per rank as of `now_ms`."""
+        fade = exp(-min(700.0, max(0.0, now_ms - self._last_ms) / self._window_ms))
+        loads = tuple(
+            RankLoad(rank, load[0] * fade, load[1] * fade) for rank, load in sorted(self._loads.items())
+        )
+        return ForecastSnapshot(loads, self._tolerance[0])
+
+    def _decay(self, now_ms: float) -> None:
+        if now_ms <= self._last_ms:
+            return
+        fade = exp(-min(700.0, (now_ms - self._last_ms) / self._window_ms))
+        self._last_ms = now_ms
+        for load in self._loads.values():
+            load[0] *= fade
+            load[1] *= fade

@@ -1,0 +1,57 @@
+"""Who goes first: a total, deterministic order of requests.
+
+Promise: the result is a permutation of the input that depends on the set of requests, not on their sequence.
+"""
+
+from collections.abc import Iterable
+from math import inf
+
+from superinfer_core.scheduling.context import DecisionContext
+from superinfer_core.scheduling.policy import Order
+from superinfer_core.scheduling.slack import (
+    end_deadline_ms,
+    first_token_deadline_ms,
+    slack_ms,
+    slack_target_ms,
+)
+from superinfer_core.scheduling.state import RequestState
+
+OrderKey = tuple[float | int | str, ...]
+
+
+def order_key(r: RequestState, now_ms: float, ctx: DecisionContext) -> OrderKey:
+    """Sort key of one request; smaller goes first.
+
+    Slack order (design section 5): savable before lost; then urgency bucket; then contracts that can still hold,
+    less budget left first; then rank, arrival, id.
+    """
+    slo = r.slo
+    rank = slo.rank
+    kind = ctx.policy.order
+    if kind is Order.SLACK:
+        slack = slack_ms(r, now_ms, ctx)
+        lost = slack < 0
+        bucket = 0 if lost else ctx.policy.urgency.bucket(slack, slack_target_ms(r))
+        return (
+            lost,
+            bucket,
+            not slo.contract_holds,
+            slo.budget_left,
+            rank.tier_rank,
+            rank.negated_priority,
+            r.arrived_ms,
+            r.request_id,
+        )
+    if kind is Order.PRIORITY:
+        return (rank.tier_rank, rank.negated_priority, r.arrived_ms, r.request_id)
+    if kind is Order.EDF:
+        due = min(first_token_deadline_ms(r), end_deadline_ms(r))
+        if due == inf and r.slo.ttft_ms is not None:
+            due = r.arrived_ms + r.slo.ttft_ms
+        return (due, r.arrived_ms, r.request_id)
+    return (r.arrived_ms, r.request_id)
+
+
+def order(requests: Iterable[RequestState], now_ms: float, ctx: DecisionContext) -> list[RequestState]:
+    """`requests` in the order they should be served."""
+    return sorted(requests, key=lambda r: order_key(r, now_ms, ctx))

@@ -1,0 +1,119 @@
+"""Settings of every scheduling decision, as one frozen value parsed from a YAML mapping.
+
+Promise: a parsed policy is usable; anything else is a PolicyInvalid that names the field, the value and the fix.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from math import isfinite
+from typing import Any
+
+from superinfer_core.scheduling.urgency import UrgencyProfile
+
+
+class Order(StrEnum):
+    """Who goes first. Everything but SLACK is a baseline with vLLM's own semantics."""
+
+    SLACK = "slack"
+    FCFS = "fcfs"
+    PRIORITY = "priority"
+    EDF = "edf"
+
+
+class PolicyInvalid(ValueError):
+    """A policy that cannot be used: names the field, the value and the fix."""
+
+    def __init__(self, field_name: str, value: object, fix: str) -> None:
+        super().__init__(f"scheduling policy: {field_name}={value!r}: {fix}")
+        self.field = field_name
+        self.value = value
+        self.fix = fix
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingPolicy:
+    """How this executor schedules.
+
+    Attributes:
+        order: see Order; the baselines have no step budget and no preemption for deadlines.
+        urgency: slack to urgency.
+        step_budget: prefill tokens per step follow the tightest token deadline.
+        max_step_ms: no step is planned longer than this (a request that arrives meanwhile waits for its end).
+        arrival_share: share of the shortest wait a recent arrival could bear that a step may take.
+        min_prefill_tokens: a step with prefill waiting computes at least so many tokens, unless a token is due.
+        reserve_share: share of the higher ranks' recent load that admission leaves free.
+        max_preemptions: how often one request may be displaced.
+        admission_quantile: quantile of the prediction admission must keep; None takes the contract's.
+        admission_margin_ms: added to every predicted first token (the step under way when a request arrives).
+        displace: admission may displace lower-ranked work that was admitted and has not started.
+        shed_lost: work that cannot be kept any more may be refused instead of served last.
+        window_extra: places beyond max_num_seqs that the sidecar feeds the engine, for requests that may preempt.
+    """
+
+    order: Order = Order.SLACK
+    urgency: UrgencyProfile = field(default_factory=UrgencyProfile)
+    step_budget: bool = True
+    max_step_ms: float = 200.0
+    arrival_share: float = 0.5
+    min_prefill_tokens: int = 16
+    reserve_share: float = 0.5
+    max_preemptions: int = 2
+    admission_quantile: float | None = None
+    admission_margin_ms: float = 0.0
+    displace: bool = False
+    shed_lost: bool = True
+    window_extra: int = 2
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any]) -> "SchedulingPolicy":
+        """Parse the YAML mapping of a policy file; absent fields keep their default."""
+        if not isinstance(data, Mapping):
+            raise PolicyInvalid("(policy)", data, "write a mapping")
+        known = {f.name for f in fields(cls)}
+        values: dict[str, Any] = {}
+        for name, value in data.items():
+            if name not in known:
+                raise PolicyInvalid(str(name), value, f"use one of {', '.join(sorted(known))}")
+            values[name] = _parse(name, value)
+        return cls(**values)
+
+
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "max_step_ms": (1.0, 1e7),
+    "arrival_share": (0.01, 100.0),
+    "min_prefill_tokens": (0, 1e6),
+    "reserve_share": (0.0, 10.0),
+    "max_preemptions": (0, 100),
+    "admission_quantile": (0.01, 0.9999),
+    "admission_margin_ms": (0.0, 1e6),
+    "window_extra": (0, 1024),
+}
+_WHOLE = {"min_prefill_tokens", "max_preemptions", "window_extra"}
+_SWITCHES = {"step_budget", "displace", "shed_lost"}
+
+
+def _parse(name: str, value: Any) -> Any:
+    if name == "order":
+        try:
+            return Order(value)
+        except ValueError:
+            raise PolicyInvalid(name, value, f"use one of {', '.join(Order)}") from None
+    if name == "urgency":
+        return UrgencyProfile.from_mapping(value)
+    if name in _SWITCHES:
+        if not isinstance(value, bool):
+            raise PolicyInvalid(name, value, "write true or false")
+        return value
+    if name == "admission_quantile" and value is None:
+        return None
+    least, most = _RANGES[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PolicyInvalid(name, value, "write a number")
+    if not least <= value <= most or (isinstance(value, float) and not isfinite(value)):
+        raise PolicyInvalid(name, "too large" if value > 1e300 else value, f"write {least:g} to {most:g}")
+    if name in _WHOLE:
+        if value != int(value):
+            raise PolicyInvalid(name, value, "write a whole number")
+        return int(value)
+    return float(value)

@@ -1,0 +1,112 @@
+"""Deadlines and slack of one request.
+
+Promise: pure and total; infinite where nothing is promised. Milliseconds on the caller's monotonic clock.
+
+A request keeps its ITL when (last - first token) / (n - 1) is within the target, so token k (from 0) is due at
+first + k * target: time won on earlier tokens pays for later ones, and time lost can be made up while tokens remain.
+"""
+
+from math import inf
+
+from superinfer_core.scheduling.context import DecisionContext
+from superinfer_core.scheduling.state import Phase, RequestState
+
+_DECODE_SHARE = 1.5
+"""Predicted step of an E2E estimate over the bare decode step: prefill of others shares the steps."""
+
+
+def first_token_deadline_ms(r: RequestState) -> float:
+    """When the first token is due; infinite once it is out, or where nothing is promised."""
+    slo = r.slo
+    if slo.best_effort or slo.ttft_ms is None or r.first_token_ms is not None:
+        return inf
+    return r.arrived_ms + slo.ttft_ms
+
+
+def next_token_deadline_ms(r: RequestState) -> float:
+    """When the next token is due by its ITL; infinite before the first token."""
+    slo = r.slo
+    if slo.best_effort or slo.itl_ms is None or r.first_token_ms is None:
+        return inf
+    return r.first_token_ms + max(1, r.output_tokens) * slo.itl_ms
+
+
+def end_deadline_ms(r: RequestState) -> float:
+    """When the last token is due by E2E; infinite where nothing is promised."""
+    slo = r.slo
+    if slo.best_effort or slo.e2e_ms is None:
+        return inf
+    return r.arrived_ms + slo.e2e_ms
+
+
+def pace_deadline_ms(r: RequestState) -> float:
+    """When the last expected token is due, by ITL over the whole answer and by E2E: the earlier."""
+    due = end_deadline_ms(r)
+    slo = r.slo
+    if r.first_token_ms is not None and slo.itl_ms is not None and not slo.best_effort:
+        due = min(due, r.first_token_ms + (max(2, r.expected_output_tokens) - 1) * slo.itl_ms)
+    return due
+
+
+def tokens_left(r: RequestState) -> int:
+    """Tokens still expected, at least one."""
+    return max(1, r.expected_output_tokens - r.output_tokens)
+
+
+def token_slack_ms(r: RequestState, now_ms: float) -> float:
+    """How long the step that brings the next token may take; may be negative.
+
+    Ahead of its pace a request may spend all it has won. Behind it, it gets the time per token that still makes the
+    last one due (`pace_deadline_ms`), so that one late token does not stop all prefill at once. E2E bounds the pace
+    from the start.
+    """
+    next_due = next_token_deadline_ms(r) - now_ms
+    left = tokens_left(r)
+    end = end_deadline_ms(r)
+    slo = r.slo
+    if next_due != inf and slo.itl_ms is not None and next_due < slo.itl_ms:
+        next_due = max(next_due, (pace_deadline_ms(r) - now_ms) / left)
+    if end == inf:
+        return next_due
+    return min(next_due, (end - now_ms) / left)
+
+
+def decode_step_ms(ctx: DecisionContext, r: RequestState, seqs: int = 8) -> float:
+    """A typical step while `r` decodes among others."""
+    context = r.prompt_tokens + r.output_tokens
+    return ctx.model.step_ms(decode_seqs=seqs, decode_context_tokens=context * seqs)
+
+
+def needed_ms(r: RequestState, ctx: DecisionContext, chunk_tokens: int = 2048) -> float:
+    """Predicted time until the next token of a request that runs at once and alone."""
+    if r.phase is Phase.DECODE:
+        return ctx.model.step_ms(decode_seqs=1, decode_context_tokens=r.computed_tokens)
+    left = r.prefill_left_tokens
+    return ctx.model.prefill_ms(left, context_tokens=r.computed_tokens, chunk_tokens=chunk_tokens)
+
+
+def slack_ms(r: RequestState, now_ms: float, ctx: DecisionContext) -> float:
+    """Deadline less now less the time still needed: the least over TTFT, resumed pace and E2E; inf without any.
+
+    A request whose first token is out counts by its pace only while it waits to come back after a preemption.
+    """
+    need = needed_ms(r, ctx)
+    slack = first_token_deadline_ms(r) - now_ms - need
+    waiting_again = r.first_token_ms is not None and r.phase is not Phase.DECODE
+    if r.slo.e2e_ms is not None or waiting_again:
+        rest = (tokens_left(r) - 1) * _DECODE_SHARE * ctx.model.step_ms(decode_seqs=8)
+        due = pace_deadline_ms(r) if waiting_again else end_deadline_ms(r)
+        slack = min(slack, due - now_ms - need - rest)
+    return slack
+
+
+def slack_target_ms(r: RequestState) -> float:
+    """The target slack is a fraction of: TTFT before the first token, else E2E, else the pace of the answer."""
+    slo = r.slo
+    if slo.ttft_ms is not None and r.first_token_ms is None:
+        return slo.ttft_ms
+    if slo.e2e_ms is not None:
+        return slo.e2e_ms
+    if slo.itl_ms is not None:
+        return slo.itl_ms * max(1, r.expected_output_tokens)
+    return inf

@@ -1,0 +1,186 @@
+"""Urgency: slack turned into a bounded weight and a small bucket number, by a profile that is data.
+
+Promise: total and bounded: infinities, NaN and numbers of any size give a weight within the profile's clamp and a
+bucket in 0..63. Frozen values.
+
+Two forms. Segmented: steps over slack, as the first users wrote it (> 200 ms slow, 100 to 200 ms once, < 100 ms
+twice). Exponential: exp(-k * slack) clamped in the exponent before it is raised, so that k = 5 and a slack of minus a
+minute is a number like any other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from math import exp, floor, isfinite, log
+from typing import Any, Final, TypeVar
+
+_E = TypeVar("_E", bound=StrEnum)
+MAX_BUCKET: Final = 63
+_MAX_EXPONENT: Final = 60.0
+
+
+class Scale(StrEnum):
+    """What slack is measured in before the profile sees it."""
+
+    ABSOLUTE_MS = "AbsoluteMs"
+    FRACTION_OF_TARGET = "FractionOfTarget"
+
+
+class Form(StrEnum):
+    """Shape of the profile."""
+
+    SEGMENTED = "Segmented"
+    EXPONENTIAL = "Exponential"
+
+
+class UrgencyProfileInvalid(ValueError):
+    """A profile that cannot be used: names the field, the value and the fix."""
+
+    def __init__(self, field: str, value: object, fix: str) -> None:
+        super().__init__(f"urgency profile: {field}={value!r}: {fix}")
+        self.field = field
+        self.value = value
+        self.fix = fix
+
+
+def _finite(value: float, fallback: float) -> float:
+    """`value` as a finite float; NaN becomes `fallback`, what is too large the largest we handle."""
+    try:
+        number = float(value)
+    except OverflowError:
+        return 1e300 if value > 0 else -1e300
+    if number != number:  # noqa: PLR0124 - the NaN test
+        return fallback
+    return min(1e300, max(-1e300, number))
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Slack of at least `above` (in the profile's scale) has this urgency."""
+
+    above: float
+    urgency: float
+
+
+@dataclass(frozen=True, slots=True)
+class UrgencyProfile:
+    """How slack becomes urgency.
+
+    Attributes:
+        name: what pools select it by.
+        form: segmented or exponential.
+        scale: milliseconds, or fractions of the request's own target.
+        segments: for the segmented form, by falling `above`; below the last one, `max_urgency`.
+        k: steepness of the exponential form, per unit of scale.
+        smoothing: slack is floored to multiples of this before use (in the scale), so that urgency does not
+            flap between neighbours; 0 is off.
+        min_urgency, max_urgency: clamp of the weight.
+    """
+
+    name: str = "default"
+    form: Form = Form.SEGMENTED
+    scale: Scale = Scale.FRACTION_OF_TARGET
+    segments: tuple[Segment, ...] = (Segment(0.5, 0.5), Segment(0.25, 1.0))
+    k: float = 5.0
+    smoothing: float = 0.0
+    min_urgency: float = 0.01
+    max_urgency: float = 100.0
+
+    def urgency(self, slack_ms: float, target_ms: float) -> float:
+        """Weight in [min_urgency, max_urgency]; never falls when slack falls."""
+        x = self._scaled(slack_ms, target_ms)
+        if self.form is Form.SEGMENTED:
+            weight = self.max_urgency
+            for s in self.segments:
+                if x >= s.above:
+                    weight = s.urgency
+                    break
+        else:
+            weight = exp(min(_MAX_EXPONENT, max(-_MAX_EXPONENT, -self.k * x)))
+        return min(self.max_urgency, max(self.min_urgency, weight))
+
+    def bucket(self, slack_ms: float, target_ms: float) -> int:
+        """Small number that sorts: 0 is the most urgent; never rises when slack falls."""
+        if self.form is Form.SEGMENTED:
+            x = self._scaled(slack_ms, target_ms)
+            last = len(self.segments)
+            for i, s in enumerate(self.segments):
+                if x >= s.above:
+                    return min(MAX_BUCKET, last - i)
+            return 0
+        top = log(self.max_urgency)
+        span = top - log(self.min_urgency)
+        if span <= 0:
+            return 0
+        at = (top - log(self.urgency(slack_ms, target_ms))) / span
+        return min(MAX_BUCKET, max(0, floor(at * MAX_BUCKET)))
+
+    def _scaled(self, slack_ms: float, target_ms: float) -> float:
+        x = _finite(slack_ms, -1e300)
+        if self.scale is Scale.FRACTION_OF_TARGET:
+            target = _finite(target_ms, 1.0)
+            x = _finite(x / target if target > 1e-9 else x / 1e-9, -1e300)
+        if self.smoothing > 0 and abs(x) < 1e15 * self.smoothing:
+            x = floor(x / self.smoothing) * self.smoothing
+        return x
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any]) -> "UrgencyProfile":
+        """Parse one profile of `slack_decay_profile.yaml`; raises UrgencyProfileInvalid."""
+        if not isinstance(data, Mapping):
+            raise UrgencyProfileInvalid("(profile)", data, "write a mapping with name and form")
+        known = {"name", "form", "scale", "segments", "k", "smoothing", "minUrgency", "maxUrgency"}
+        for key in data:
+            if key not in known:
+                raise UrgencyProfileInvalid(str(key), data[key], f"use one of {', '.join(sorted(known))}")
+        low = _number(data, "minUrgency", 0.01, least=1e-9)
+        high = _number(data, "maxUrgency", 100.0, least=low)
+        return cls(
+            name=str(data.get("name", "default")),
+            form=_choice(data, "form", Form, Form.SEGMENTED),
+            scale=_choice(data, "scale", Scale, Scale.FRACTION_OF_TARGET),
+            segments=_segments(data.get("segments", [])),
+            k=_number(data, "k", 5.0, least=0.0),
+            smoothing=_number(data, "smoothing", 0.0, least=0.0),
+            min_urgency=low,
+            max_urgency=high,
+        )
+
+
+def _number(data: Mapping[str, Any], field: str, default: float, *, least: float) -> float:
+    value = data.get(field, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UrgencyProfileInvalid(field, value, "write a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise UrgencyProfileInvalid(field, "an integer too large", "write a smaller number") from None
+    if not isfinite(number) or not least <= number <= 1e9:
+        raise UrgencyProfileInvalid(field, value, f"write a number from {least:g} to 1e9")
+    return number
+
+
+def _choice(data: Mapping[str, Any], field: str, kind: type[_E], default: _E) -> _E:
+    value = data.get(field, default)
+    try:
+        return kind(value)
+    except ValueError:
+        raise UrgencyProfileInvalid(field, value, f"use one of {', '.join(kind)}") from None
+
+
+def _segments(value: object) -> tuple[Segment, ...]:
+    if not isinstance(value, list) or len(value) > MAX_BUCKET:
+        raise UrgencyProfileInvalid("segments", value, f"write a list of at most {MAX_BUCKET} segments")
+    segments = []
+    for item in value:
+        if not isinstance(item, Mapping) or set(item) != {"above", "urgency"}:
+            raise UrgencyProfileInvalid("segments", item, "write {above: slack, urgency: weight}")
+        segments.append(
+            Segment(_number(item, "above", 0.0, least=-1e9), _number(item, "urgency", 1.0, least=0.0))
+        )
+    for a, b in zip(segments, segments[1:], strict=False):
+        if not (a.above > b.above and a.urgency <= b.urgency):
+            raise UrgencyProfileInvalid(
+                "segments", (a.above, b.above), "order by falling `above` and rising `urgency`"
+            )
+    return tuple(segments)
