@@ -23,14 +23,12 @@ SYNCED := $(VENV)/.synced
 EXTRA ?= cpu
 MEMBERS := core proto ingress sidecar executor operator cli bench
 MANIFESTS := uv.lock pyproject.toml $(wildcard $(addsuffix /pyproject.toml,$(MEMBERS)))
-CACHE := $(or $(SUPERINFER_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/superinfer)
+PREPARED := $(VENV)/.prepared
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/superinfer
 MODELS := $(CACHE)/models
-SMOLLM2 := $(MODELS)/smollm2
-TINY := $(MODELS)/tiny
 TRACE ?=
 BENCH_ARGS ?=
 
-export SUPERINFER_CACHE := $(CACHE)
 export UV_PROJECT_ENVIRONMENT := $(VENV)
 
 .PHONY: help
@@ -50,15 +48,14 @@ $(SYNCED): $(UV) $(MANIFESTS)
 	$(UV) sync $${python:+--python "$$python"} --locked --all-packages --extra $(EXTRA) --compile-bytecode
 	@touch $@
 
-$(SMOLLM2)/config.json: | $(SYNCED)
-	@echo "setup: SmolLM2-135M-Instruct into $(SMOLLM2) (once per machine)"
-	@$(BIN)/python -m superinfer_executor models smollm2 --out $(SMOLLM2)
-
-$(TINY)/config.json: | $(SYNCED)
-	@$(BIN)/python -m superinfer_executor models tiny --out $(TINY)
+$(PREPARED): $(SYNCED) $(wildcard executor/superinfer_executor/models/*.py)
+	@echo "setup: models into $(MODELS) (once per machine)"
+	@$(BIN)/python -m superinfer_executor models smollm2 --out $(MODELS)/smollm2 >/dev/null
+	@$(BIN)/python -m superinfer_executor models tiny --out $(MODELS)/tiny >/dev/null
+	@touch $@
 
 .PHONY: setup
-setup: $(SYNCED) $(SMOLLM2)/config.json $(TINY)/config.json ## Install everything and prepare the models (done by the others on first use)
+setup: $(PREPARED) ## Install everything and prepare the models (done by the others on first use)
 
 ##@ Use
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from superinfer.commands import serve
+from superinfer.commands import profile, serve
 
 app = typer.Typer(
     name="superinfer",
@@ -13,6 +13,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 app.command(help=serve.HELP)(serve.serve)
+app.command(help=profile.HELP)(profile.profile)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,7 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """`$SUPERINFER_CACHE`, else the user's cache directory."""
-    explicit = os.environ.get("SUPERINFER_CACHE")
-    if explicit:
-        return Path(explicit)
+    """The user's cache directory, shared with the executor's prepared models."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "superinfer"
 

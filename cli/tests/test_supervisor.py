@@ -58,7 +58,7 @@ async def test_a_crashed_process_is_started_again_and_becomes_ready(tmp_path: Pa
     until_gone(pids(tmp_path))
 
 
-async def test_a_process_that_never_gets_ready_is_given_up_and_its_last_words_are_kept(
+async def test_a_process_that_never_gets_ready_is_given_up_with_its_last_words(
     tmp_path: Path,
 ) -> None:
     supervisor = Supervisor([spec(tmp_path, "never-ready")], lambda _: None, backoff=QUICK)

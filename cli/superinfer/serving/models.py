@@ -33,9 +33,7 @@ def model_directory(model: str, say: Callable[[str], None]) -> Path:
             )
         return path.resolve()
     directory = models_dir() / model
-    if not (directory / "config.json").is_file():
-        say(f"preparing {KNOWN[model]}: into {directory}, once per machine")
-        _prepare(model, directory, say)
+    _prepare(model, directory, say)  # at once when it is there already and current
     return directory
 
 
@@ -49,7 +47,7 @@ def _prepare(model: str, directory: Path, say: Callable[[str], None]) -> None:
     def relay() -> None:
         nonlocal last
         for line in process.stderr or ():
-            last = line.strip() or last
+            last = line.strip().removeprefix("superinfer models: ") or last
             say(f"preparing {KNOWN[model]}: {last[-100:]}")
 
     reader = threading.Thread(target=relay, daemon=True)

@@ -75,11 +75,7 @@ class ServeOptions:
                 f"port {self.port} on {self.host} is in use",
                 "Stop what listens there, or choose another port with --port.",
             )
-        if self.model is not None and not (self.model / "config.json").is_file():
-            raise CannotServe(
-                f"no model in {self.model} (config.json is missing)",
-                "Give a Hugging Face model directory, or one of the names smollm2 and tiny.",
-            )
+        self.check_model()
         for option, path in (("--profile", self.profile), ("--policy", self.scheduling_policy)):
             if path is not None and not path.is_file():
                 raise CannotServe(f"{option} {path} does not exist", "Check the path.")
@@ -90,6 +86,14 @@ class ServeOptions:
             )
         if self.contracts is not None and not self.contracts.is_dir():
             raise CannotServe(f"--contracts {self.contracts} is not a directory", "Check the path.")
+
+    def check_model(self) -> None:
+        """Raise `CannotServe` when there is no model where one should be."""
+        if self.model is not None and not (self.model / "config.json").is_file():
+            raise CannotServe(
+                f"no model in {self.model} (config.json is missing)",
+                "Give a Hugging Face model directory, or one of the names smollm2 and tiny.",
+            )
 
 
 def omp_threads(executors: int) -> int:

@@ -59,12 +59,19 @@ def plan(
     return ServePlan(run_dir, tuple(processes), _ingress_config(options, names, run_dir, contracts))
 
 
+def engine_plan(options: ServeOptions, *, run_dir: Path, environment: Mapping[str, str]) -> ProcessSpec:
+    """One engine and nothing in front of it, to be measured."""
+    env = {key: value for key, value in environment.items() if key not in UNWANTED_ENVIRONMENT}
+    return _executor(options, "engine", run_dir, env)
+
+
 def request_log(run_dir: Path) -> Path:
     """Where the ingress writes one JSON line per finished request."""
     return run_dir / "requests.jsonl"
 
 
-def _engine_socket(run_dir: Path, executor: str) -> Path:
+def engine_socket(run_dir: Path, executor: str) -> Path:
+    """Where an executor's engine listens."""
     return run_dir / f"{executor}.sock"
 
 
@@ -73,7 +80,7 @@ def _sidecar_address(run_dir: Path, executor: str) -> str:
 
 
 def _executor(options: ServeOptions, name: str, run_dir: Path, env: Mapping[str, str]) -> ProcessSpec:
-    socket = str(_engine_socket(run_dir, name))
+    socket = str(engine_socket(run_dir, name))
     module = [sys.executable, "-m", "superinfer_executor"]
     if options.stub:
         command = [
@@ -125,7 +132,7 @@ def _sidecar(options: ServeOptions, executor: str, run_dir: Path, env: Mapping[s
     command = [
         *(sys.executable, "-m", "superinfer_sidecar"),
         *("--listen", _sidecar_address(run_dir, executor)),
-        *("--engine-socket", str(_engine_socket(run_dir, executor))),
+        *("--engine-socket", str(engine_socket(run_dir, executor))),
         *("--executor-name", executor),
     ]
     if options.profile is not None:

@@ -115,7 +115,7 @@ async def _until_usable(options: ServeOptions, supervisor: Supervisor, progress:
     finally:
         started.cancel()
     if not started.result():
-        raise StartFailed(_why(supervisor))
+        raise StartFailed(start_failure(supervisor))
     await _until_ready_over_http(base_url(options), supervisor)
 
 
@@ -126,7 +126,7 @@ async def _until_ready_over_http(url: str, supervisor: Supervisor) -> None:
                 if (await client.get(f"{url}/readyz")).status_code == httpx.codes.OK:
                     return
             if any(child.gave_up for child in supervisor.children):
-                raise StartFailed(_why(supervisor))
+                raise StartFailed(start_failure(supervisor))
             await asyncio.sleep(POLL_S)
 
 
@@ -144,7 +144,8 @@ async def _stop(supervisor: Supervisor, progress: Progress) -> None:
     progress.done()
 
 
-def _why(supervisor: Supervisor) -> str:
+def start_failure(supervisor: Supervisor) -> str:
+    """Which process does not start, and the end of what it said."""
     lost: list[Child] = [child for child in supervisor.children if child.gave_up]
     parts = [
         f"{child.spec.name} does not start. The end of its log ({child.spec.log}):\n\n"

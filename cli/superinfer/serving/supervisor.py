@@ -23,6 +23,8 @@ from superinfer.serving.process import EventKind, ProcessEvent, ProcessSpec, Rol
 Observer = Callable[[ProcessEvent], None]
 
 MAX_EVENT_BYTES = 1 << 20
+DRAIN_S = 1.0
+"""What a process said last is read for this long after its end."""
 
 
 class Child:
@@ -101,27 +103,31 @@ class Child:
         self._say(EventKind.STARTING)
         self.spec.log.parent.mkdir(parents=True, exist_ok=True)
         with self.spec.log.open("ab") as log:
-            self._process = process = await asyncio.create_subprocess_exec(
-                *_cannot_outlive_us(self.spec.command),
-                env=dict(self.spec.env),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is ours to hand on, in order
-                limit=MAX_EVENT_BYTES,
-            )
+            reader, write_end, transport = await _event_pipe()
             try:
-                await self._read_events(process, log.fileno())
+                self._process = process = await asyncio.create_subprocess_exec(
+                    *_cannot_outlive_us(self.spec.command),
+                    env=dict(self.spec.env),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=write_end,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C is ours to hand on, in order
+                )
+            finally:
+                os.close(write_end)
+            reading = asyncio.create_task(self._read_events(reader, log.fileno()))
+            try:
                 return await process.wait()
             finally:
                 self._kill_group()  # what the process itself started ends with it
+                await asyncio.wait({reading}, timeout=DRAIN_S)
+                reading.cancel()
+                transport.close()
 
-    async def _read_events(self, process: asyncio.subprocess.Process, log_fd: int) -> None:
-        if process.stdout is None:
-            return
+    async def _read_events(self, reader: asyncio.StreamReader, log_fd: int) -> None:
         while True:
             try:
-                line = await process.stdout.readline()
+                line = await reader.readline()
             except ValueError:  # longer than any event
                 continue
             if not line:
@@ -210,6 +216,16 @@ def log_tail(log: Path, lines: int = 15) -> str:
             return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
     except OSError:
         return ""
+
+
+async def _event_pipe() -> tuple[asyncio.StreamReader, int, asyncio.ReadTransport]:
+    """A pipe of our own: asyncio's waits for everyone who inherited it, so a crash would go unnoticed."""
+    read_end, write_end = os.pipe()
+    reader = asyncio.StreamReader(limit=MAX_EVENT_BYTES)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb", 0)
+    )
+    return reader, write_end, transport
 
 
 def _cannot_outlive_us(command: Sequence[str]) -> list[str]:

@@ -1,0 +1,265 @@
+"""One simulated engine: vLLM's continuous batching, stepped by the plans of superinfer_core.
+
+Promise: deterministic. The model of vLLM V1: a step gives every running sequence its tokens in order, then lets waiting
+ones in while places, tokens and KV last (chunked prefill on); when a running sequence finds no KV the last of the
+batch gives way and computes again later.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from superinfer.simulation.workload import Job
+from superinfer_core.prediction.step_model import StepFacts, StepModel
+from superinfer_core.scheduling.context import DecisionContext
+from superinfer_core.scheduling.policy import Order
+from superinfer_core.scheduling.state import EngineState, Phase, RequestState
+from superinfer_core.scheduling.step import StepPlan, plan_step
+from superinfer_core.slo import RequestSlo
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """What bounds one engine."""
+
+    max_num_seqs: int = 32
+    max_step_tokens: int = 2048
+    kv_total_tokens: int = 1_000_000
+
+
+class Live:
+    """One request inside an engine or its queue."""
+
+    __slots__ = (
+        "computed", "expected", "first_ms", "job", "last_ms", "output", "phase", "preemptions", "slo", "state",
+    )  # fmt: skip
+
+    def __init__(self, job: Job, slo: RequestSlo, expected: int) -> None:
+        self.job = job
+        self.slo = slo
+        self.expected = expected
+        self.phase = Phase.WAITING
+        self.computed = 0
+        self.output = 0
+        self.first_ms: float | None = None
+        self.last_ms: float | None = None
+        self.preemptions = 0
+        self.state: RequestState | None = None
+
+    def copy(self) -> "Live":
+        """An independent copy."""
+        other = Live(self.job, self.slo, self.expected)
+        other.phase, other.computed, other.output = self.phase, self.computed, self.output
+        other.first_ms, other.last_ms, other.preemptions = self.first_ms, self.last_ms, self.preemptions
+        return other
+
+    def as_state(self) -> RequestState:
+        """What decisions see."""
+        if self.state is None:
+            job = self.job
+            self.state = RequestState(
+                job.request_id,
+                self.slo,
+                job.arrived_ms,
+                self.phase,
+                job.prompt_tokens,
+                self.computed,
+                self.output,
+                self.expected if self.expected > self.output else self.output + 1,
+                self.first_ms,
+                self.preemptions,
+            )
+        return self.state
+
+
+class SimEngine:
+    """Queue and batch of one executor.
+
+    `running` and `waiting` hold Live requests by id in the order they came in.
+    """
+
+    def __init__(self, limits: EngineLimits, truth: StepModel) -> None:
+        self.limits = limits
+        self.truth = truth
+        self.running: dict[str, Live] = {}
+        self.waiting: dict[str, Live] = {}
+        self.kv_used = 0
+        self.steps = 0
+        self.preempted = 0
+        self.tokens = 0
+        self._batch: list[tuple[Live, int]] = []
+
+    def copy(self) -> "SimEngine":
+        """An independent copy, between steps."""
+        other = SimEngine(self.limits, self.truth)
+        other.running = {i: r.copy() for i, r in self.running.items()}
+        other.waiting = {i: r.copy() for i, r in self.waiting.items()}
+        other.kv_used = self.kv_used
+        return other
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to do."""
+        return not self.running and not self.waiting
+
+    def state(self) -> EngineState:
+        """What decisions see."""
+        limits = self.limits
+        return EngineState(
+            limits.max_num_seqs,
+            limits.max_step_tokens,
+            limits.kv_total_tokens,
+            (*(r.as_state() for r in self.running.values()), *(r.as_state() for r in self.waiting.values())),
+        )
+
+    def enqueue(self, live: Live) -> None:
+        """An admitted request joins the queue."""
+        self.waiting[live.job.request_id] = live
+
+    def drop(self, request_id: str) -> Live | None:
+        """A waiting request leaves (shed or displaced)."""
+        return self.waiting.pop(request_id, None)
+
+    def begin_step(self, now_ms: float, ctx: DecisionContext) -> StepFacts | None:
+        """Plan and start a step; its facts with the true time, or None when there is nothing to do."""
+        plan = plan_step(self.state(), now_ms, ctx)
+        for p in plan.preempt:
+            self._preempt(p.victim_id)
+        batch, prefill, pairs = self._fill(plan, ctx)
+        if not batch:
+            return None
+        decode_seqs = context = 0
+        for live, tokens in batch:
+            if live.phase is Phase.DECODE:
+                decode_seqs += 1
+                context += live.computed
+            elif tokens >= live.job.prompt_tokens + live.output - live.computed:
+                decode_seqs += 1  # its sampling costs what a decoding sequence's does
+        self._batch = batch
+        self.steps += 1
+        step_ms = self.truth.step_ms(
+            decode_seqs=len(batch),
+            decode_context_tokens=context,
+            prefill_tokens=prefill,
+            prefill_context_tokens2=pairs,
+        )
+        return StepFacts(step_ms, prefill, pairs, len(batch), context)
+
+    def end_step(self, now_ms: float) -> list[Live]:
+        """Apply the step that ends at `now_ms`; the requests it finished."""
+        finished = []
+        for live, tokens in self._batch:
+            live.computed += tokens
+            self.kv_used += tokens
+            live.state = None
+            if live.phase is Phase.PREFILL:
+                if live.computed < live.job.prompt_tokens + live.output:
+                    continue
+                live.phase = Phase.DECODE
+            live.output += 1
+            self.tokens += 1
+            live.last_ms = now_ms
+            if live.first_ms is None:
+                live.first_ms = now_ms
+            if live.output >= live.job.output_tokens:
+                finished.append(live)
+                del self.running[live.job.request_id]
+                self.kv_used -= live.computed
+        self._batch = []
+        return finished
+
+    def _fill(self, plan: StepPlan, ctx: DecisionContext) -> tuple[list[tuple[Live, int]], int, float]:
+        """The batch of this step: (request, tokens), prompt tokens, attention pairs."""
+        limits = self.limits
+        shared = ctx.policy.order is not Order.SLACK  # baselines: decodes and prefill share one token budget
+        budget = limits.max_step_tokens
+        prefill_left = plan.prefill_budget_tokens
+        prefill, pairs = 0, 0.0
+        batch: list[tuple[Live, int]] = []
+        hold = set(plan.hold)
+        kv_free = limits.kv_total_tokens - self.kv_used
+        blocked = bool(plan.preempt) and shared
+        for request_id in plan.running:
+            live = self.running.get(request_id)
+            if live is None:
+                continue
+            want = 1
+            if live.phase is Phase.PREFILL:
+                if request_id in hold:
+                    continue
+                want = min(live.job.prompt_tokens + live.output - live.computed, prefill_left)
+            want = min(want, budget)
+            if want <= 0:
+                continue
+            while want > kv_free and self._give_way(live, batch):
+                kv_free = limits.kv_total_tokens - self.kv_used - sum(n for _, n in batch)
+                blocked = True
+            if want > kv_free or request_id not in self.running:
+                continue
+            batch.append((live, want))
+            budget -= want
+            kv_free -= want
+            if live.phase is Phase.PREFILL:
+                pairs += want * (live.computed + 0.5 * want)
+                prefill += want
+                prefill_left -= want
+        if blocked:
+            return batch, prefill, pairs
+        for request_id in plan.waiting:
+            if len(self.running) >= limits.max_num_seqs or min(budget, prefill_left) <= 0:
+                break
+            live = self.waiting[request_id]
+            want = min(live.job.prompt_tokens + live.output, prefill_left, budget)
+            if want > kv_free:
+                break
+            del self.waiting[request_id]
+            self.running[request_id] = live
+            live.phase = Phase.PREFILL
+            live.state = None
+            batch.append((live, want))
+            pairs += want * 0.5 * want
+            prefill += want
+            budget -= want
+            prefill_left -= want
+            kv_free -= want
+        return batch, prefill, pairs
+
+    def _give_way(self, live: Live, batch: list[tuple[Live, int]]) -> bool:
+        """Free KV for `live`: the last of the batch that has not been given tokens yet is preempted."""
+        planned = {r.job.request_id for r, _ in batch}
+        for request_id in reversed(self.running):
+            if request_id not in planned:
+                self._preempt(request_id)
+                return request_id != live.job.request_id
+        return False
+
+    def _preempt(self, request_id: str) -> None:
+        live = self.running.pop(request_id)
+        self.kv_used -= live.computed
+        live.computed = 0
+        live.phase = Phase.WAITING
+        live.preemptions += 1
+        live.state = None
+        self.preempted += 1
+        self.waiting[request_id] = live
+
+
+def with_contract_state(slo: RequestSlo, *, holds: bool, budget_left: float) -> RequestSlo:
+    """`slo` as of an arrival."""
+    if slo.contract_holds is holds and slo.budget_left == budget_left:
+        return slo
+    return replace(slo, contract_holds=holds, budget_left=budget_left)
+
+
+def lateness_ms(live: Live) -> float:
+    """How far the worst objective was missed; not above zero when everything was kept."""
+    slo, job = live.slo, live.job
+    if live.first_ms is None or live.last_ms is None or live.output < job.output_tokens:
+        return inf
+    worst = -inf
+    if slo.ttft_ms is not None:
+        worst = live.first_ms - job.arrived_ms - slo.ttft_ms
+    if slo.itl_ms is not None and job.output_tokens > 1:
+        worst = max(worst, (live.last_ms - live.first_ms) / (job.output_tokens - 1) - slo.itl_ms)
+    if slo.e2e_ms is not None:
+        worst = max(worst, live.last_ms - job.arrived_ms - slo.e2e_ms)
+    return worst
