@@ -1,0 +1,58 @@
+"""`python -m superinfer_sidecar`: one sidecar until SIGTERM; one JSON line on stdout when its port is up."""
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+
+import uvloop
+import yaml
+
+from superinfer_core.prediction.profile import Profile, ProfileInvalid
+from superinfer_core.scheduling.policy import PolicyInvalid, SchedulingPolicy
+from superinfer_sidecar.planner import Planner
+from superinfer_sidecar.service import Sidecar
+from superinfer_sidecar.settings import SidecarSettings, parse_settings
+
+
+def make_planner(settings: SidecarSettings) -> Planner:
+    """The planner of the given files; raises OSError, ProfileInvalid, PolicyInvalid or YAMLError."""
+    policy = SchedulingPolicy()
+    if settings.policy is not None:
+        policy = SchedulingPolicy.from_mapping(yaml.safe_load(settings.policy.read_text()) or {})
+    profile = None
+    if settings.profile is not None:
+        profile = Profile.load_json(settings.profile.read_text())
+    return Planner(policy, profile)
+
+
+async def _run(settings: SidecarSettings, planner: Planner) -> None:
+    sidecar = Sidecar(settings, planner)
+    await sidecar.start()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    ready = {"event": "ready", "executor": settings.executor_name, "port": sidecar.port}
+    sys.stdout.write(json.dumps(ready) + "\n")
+    sys.stdout.flush()
+    await stop.wait()
+    await sidecar.drain()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a sidecar; 0 after a clean drain, 2 for settings that cannot be used."""
+    settings = parse_settings(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        planner = make_planner(settings)
+    except (OSError, ProfileInvalid, PolicyInvalid, yaml.YAMLError) as error:
+        sys.stderr.write(f"superinfer_sidecar: {error}\n")
+        return 2
+    uvloop.run(_run(settings, planner))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

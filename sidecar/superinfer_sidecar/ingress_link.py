@@ -1,0 +1,114 @@
+"""One ingress' stream: what it is owed, bounded, and the reading of what it sends.
+
+An ingress that leaves more unread than the bound is cut off: its requests are cancelled and the stream is reset.
+"""
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+import grpc.aio
+from google.protobuf.message import DecodeError
+from typing_extensions import override
+
+from superinfer_proto.v1 import sidecar_pb2, work_pb2
+from superinfer_sidecar.desk import Desk
+from superinfer_sidecar.outbox import Outbox
+
+_FRAME_TAG: Final = b"\x1a"
+"""Key of FromSidecar.frame on the wire (field 3, length-delimited)."""
+
+
+class IngressLink(Outbox):
+    """Implements IngressPort for one stream."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__()
+        self._limit_bytes = limit_bytes
+        self._decisions: list[sidecar_pb2.Decision] = []
+        self._pieces: list[bytes] = []
+        self._pending_bytes = 0
+        self._load = b""
+        self._info: sidecar_pb2.ExecutorInfo | None = None
+        self.too_slow = asyncio.Event()
+
+    def decide(self, decision: sidecar_pb2.Decision) -> None:
+        """Answer a submit."""
+        self._decisions.append(decision)
+        self._grow(64)
+
+    def frame(self, frame: work_pb2.Frame) -> None:
+        """Send output made or picked out here."""
+        encoded = sidecar_pb2.FromSidecar(frame=frame).SerializeToString()
+        self._pieces.append(encoded)
+        self._grow(len(encoded))
+
+    def engine_frame(self, encoded: bytes) -> None:
+        """Pass on an engine's frame: length and body as the engine wrote them, under our own key."""
+        self._pieces.append(_FRAME_TAG)
+        self._pieces.append(encoded)
+        self._grow(len(encoded))
+
+    def load(self, encoded: bytes) -> None:
+        """The newest load report replaces one that was not written yet."""
+        self._load = encoded
+        self.poke()
+
+    def info(self, info: sidecar_pb2.ExecutorInfo) -> None:
+        """Tell about the engine."""
+        self._info = info
+        self.poke()
+
+    @override
+    def take(self) -> bytes:
+        """All of it in one message. Frames follow each other: merging them appends their outputs."""
+        pieces, self._pieces = self._pieces, []
+        head = b""
+        if self._decisions or self._info is not None:
+            message = sidecar_pb2.FromSidecar(decisions=self._decisions)
+            if self._info is not None:
+                message.info.CopyFrom(self._info)
+            head = message.SerializeToString()
+            self._decisions.clear()
+            self._info = None
+        self._pending_bytes = 0
+        load, self._load = self._load, b""
+        return head + b"".join(pieces) + load
+
+    def _grow(self, size: int) -> None:
+        self._pending_bytes += size
+        if self._pending_bytes > self._limit_bytes:
+            self.too_slow.set()
+        self.poke()
+
+
+async def serve_ingress(context: Any, link: IngressLink, desk: Desk) -> None:
+    """Run one stream until either side ends it or the ingress proves too slow."""
+    tasks = [
+        asyncio.create_task(_read_for_ever(context, link, desk)),
+        asyncio.create_task(link.write_for_ever(context.write)),
+        asyncio.create_task(link.too_slow.wait()),
+    ]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        desk.ingress_lost(link)
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)
+    if link.too_slow.is_set():
+        desk.counters.slow_ingresses += 1
+        context.cancel()
+
+
+async def _read_for_ever(context: Any, link: IngressLink, desk: Desk) -> None:
+    while (raw := await context.read()) is not grpc.aio.EOF:
+        try:
+            message = sidecar_pb2.ToSidecar.FromString(raw)
+        except DecodeError:
+            return
+        for cancel in message.cancels:
+            desk.cancel(cancel.request_id, cancel.attempt, link)
+        if message.submits:
+            desk.submit(message.submits, link)

@@ -1,0 +1,141 @@
+"""What the sidecar knows about its executor, and the core decisions taken with it.
+
+One owner (the Desk), one thread. It learns from step facts, finished answers and arrivals, and hands core's
+pure functions one context; it keeps no requests.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from superinfer_core.prediction.lengths import OutputLengths
+from superinfer_core.prediction.online import OnlineStepModel
+from superinfer_core.prediction.profile import Profile
+from superinfer_core.prediction.step_model import StepFacts, StepModel
+from superinfer_core.scheduling.admission import Admission, admit
+from superinfer_core.scheduling.context import DecisionContext
+from superinfer_core.scheduling.forecast import ArrivalForecast
+from superinfer_core.scheduling.order import order
+from superinfer_core.scheduling.policy import SchedulingPolicy
+from superinfer_core.scheduling.slack import slack_ms
+from superinfer_core.scheduling.state import EngineState, RequestState
+from superinfer_core.scheduling.step import plan_step
+from superinfer_core.slo import RequestSlo
+from superinfer_proto.v1 import engine_pb2, work_pb2
+
+UNPROFILED: Final = StepModel(
+    base_ms=5.0,
+    per_decode_seq_ms=0.1,
+    per_decode_context_token_ms=0.0,
+    per_prefill_token_ms=0.06,
+    per_prefill_context_token2_ms=0.0,
+)
+"""Where no profile is given: a small model's step times, corrected from the first steps on."""
+
+REPORT_QUANTILE: Final = 0.9
+_LEARN_EVERY_MS: Final = 2.0
+_CONTEXT_FRESH_MS: Final = 20.0
+
+
+class Planner:
+    """Prediction and decisions of one executor."""
+
+    def __init__(self, policy: SchedulingPolicy, profile: Profile | None) -> None:
+        self.policy = policy
+        self.profile = profile
+        self.steps = OnlineStepModel(profile.steps if profile else UNPROFILED)
+        self.lengths = OutputLengths()
+        self.max_num_seqs = 1
+        self._forecast = ArrivalForecast()
+        self._limits = EngineState(max_num_seqs=1, max_step_tokens=2048, kv_total_tokens=1 << 20)
+        self._context: DecisionContext | None = None
+        self._context_ms = 0.0
+        self._learned_ms = 0.0
+
+    def on_engine(self, info: engine_pb2.EngineInfo) -> None:
+        """Take the limits of a (new) engine."""
+        self.max_num_seqs = max(1, info.max_num_seqs)
+        self._limits = EngineState(
+            max_num_seqs=self.max_num_seqs,
+            max_step_tokens=max(1, info.max_num_batched_tokens),
+            kv_total_tokens=max(1, info.kv_total_tokens),
+        )
+
+    def context(self, now_ms: float) -> DecisionContext:
+        """The context of decisions now; rebuilt when it is older than a few steps."""
+        context = self._context
+        if context is None or now_ms - self._context_ms > _CONTEXT_FRESH_MS:
+            context = self._context = DecisionContext(
+                model=self.steps.model,
+                policy=self.policy,
+                factor=self.steps.factor,
+                forecast=self._forecast.snapshot(now_ms),
+            )
+            self._context_ms = now_ms
+        return context
+
+    def state(self, requests: Iterable[RequestState]) -> EngineState:
+        """The engine's limits with these requests."""
+        limits = self._limits
+        return EngineState(
+            limits.max_num_seqs, limits.max_step_tokens, limits.kv_total_tokens, tuple(requests)
+        )
+
+    def expected_output_tokens(self, slo: RequestSlo, generated: int, cap: int) -> int:
+        """Predicted total output at the request's quantile."""
+        return self.lengths.expected(slo.contract, slo.quantile, generated, max(1, cap))
+
+    def admit(self, candidate: RequestState, requests: Iterable[RequestState], now_ms: float) -> Admission:
+        """Core's answer for one request given everything admitted before."""
+        return admit(candidate, self.state(requests), now_ms, self.context(now_ms))
+
+    def order(self, requests: Iterable[RequestState], now_ms: float) -> list[RequestState]:
+        """Who goes first."""
+        return order(requests, now_ms, self.context(now_ms))
+
+    def preempting(self, requests: Iterable[RequestState], now_ms: float) -> list[str]:
+        """Requests the engine would displace another one for, if it had them."""
+        plan = plan_step(self.state(requests), now_ms, self.context(now_ms))
+        return [preempt.for_id for preempt in plan.preempt]
+
+    def slack_ms(self, request: RequestState, now_ms: float) -> float:
+        """Slack of one request."""
+        return slack_ms(request, now_ms, self.context(now_ms))
+
+    def arrive(self, request: RequestState, now_ms: float) -> float:
+        """Learn of an arrival, admitted or not; answers the engine time it brings."""
+        model = self.steps.model
+        seqs = self.max_num_seqs
+        prefill_ms = model.prefill_work_ms(request.prefill_left_tokens)
+        step_ms = model.step_ms(decode_seqs=seqs)
+        tokens = max(1, request.expected_output_tokens - request.output_tokens)
+        slo = request.slo
+        tolerance_ms = float("inf")
+        if slo.ttft_ms is not None and not slo.best_effort:
+            tolerance_ms = slo.ttft_ms - prefill_ms - model.base_ms
+        self._forecast.observe(
+            now_ms, slo.rank, prefill_ms, hold_ms=tokens * step_ms, tolerance_ms=tolerance_ms
+        )
+        return prefill_ms + tokens * step_ms / seqs
+
+    def learn_step(self, facts: work_pb2.StepFacts, now_ms: float) -> None:
+        """Learn from one step; the many of a fast engine are sampled, they say the same."""
+        if now_ms - self._learned_ms < _LEARN_EVERY_MS:
+            return
+        self._learned_ms = now_ms
+        self.steps.observe(
+            StepFacts(
+                facts.step_ms,
+                facts.prefill_tokens,
+                facts.prefill_context_tokens2,
+                facts.decode_seqs,
+                facts.decode_context_tokens,
+            )
+        )
+
+    def backlog_ms(self, prefill_tokens: int, queued: int, running_tokens_left: int) -> float:
+        """Predicted time until work queued now would start: the prefill ahead, and a place to be had."""
+        model = self.steps.model
+        wait_ms = model.prefill_work_ms(prefill_tokens)
+        if queued:
+            wait_ms += running_tokens_left / self.max_num_seqs * model.step_ms(decode_seqs=self.max_num_seqs)
+        return wait_ms

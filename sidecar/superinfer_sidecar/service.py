@@ -1,0 +1,203 @@
+"""Puts a sidecar together: engine connection, ingress streams, ticks, health, reflection.
+
+One event loop; everything that decides is the Desk. The gRPC port is up before the engine is: health says
+NOT_SERVING until one serves, and again while it is gone or the sidecar drains.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from superinfer_proto.v1 import engine_pb2, sidecar_pb2, work_pb2
+from superinfer_sidecar.backpressure import TIGHTEN_ABOVE
+from superinfer_sidecar.book import Book, Bounds
+from superinfer_sidecar.desk import Desk
+from superinfer_sidecar.engine_link import EngineConnection, EngineLink
+from superinfer_sidecar.ingress_link import IngressLink, serve_ingress
+from superinfer_sidecar.load import REPORT_EVERY_MS, LoadReporter
+from superinfer_sidecar.peers import is_local, server_credentials
+from superinfer_sidecar.planner import Planner
+from superinfer_sidecar.relay import relay
+from superinfer_sidecar.settings import SidecarSettings
+
+_LOG = logging.getLogger(__name__)
+SERVICE: Final = "superinfer.v1.Sidecar"
+ALIVE: Final = "alive"
+READY_NAMES: Final = ("", SERVICE, "ready")
+_TIGHT_TICKS: Final = 5
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.so_reuseport", 0),
+)
+
+
+def clock_ms() -> float:
+    """The process' one clock."""
+    return time.monotonic() * 1000.0
+
+
+class Sidecar:
+    """One running sidecar."""
+
+    def __init__(self, settings: SidecarSettings, planner: Planner) -> None:
+        self._settings = settings
+        book = Book(Bounds(settings.max_queued, settings.max_queued_bytes))
+        self.desk = Desk(settings, planner, book, clock_ms)
+        self.reporter = LoadReporter(self.desk)
+        self.links: set[IngressLink] = set()
+        self.port = 0
+        self._health = health.aio.HealthServicer()
+        self._server: Any = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._drained = asyncio.Event()
+        self._engine = EngineConnection(
+            f"unix:{settings.engine_socket}",
+            on_up=self._engine_up,
+            on_lost=self._engine_lost,
+            on_frame=self._frame,
+            on_rendered=self._rendered,
+        )
+
+    async def start(self) -> None:
+        """Open the port and begin to look for the engine."""
+        settings = self._settings
+        server = self._server = grpc.aio.server(options=_OPTIONS)
+        handler = grpc.stream_stream_rpc_method_handler(self._serve)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Serve": handler}),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        if settings.tls is None:
+            self.port = server.add_insecure_port(settings.listen)
+        else:
+            self.port = server.add_secure_port(settings.listen, server_credentials(settings.tls))
+        await server.start()
+        await self._health.set(ALIVE, health_pb2.HealthCheckResponse.SERVING)
+        await self._tell_health()
+        self._tasks = [
+            asyncio.create_task(self._engine.run_for_ever()),
+            asyncio.create_task(self._tick_for_ever()),
+        ]
+
+    async def drain(self) -> None:
+        """Refuse new work, finish what runs (at most the grace period), then close."""
+        self.desk.draining = True
+        await self._tell_health()
+        self._report()
+        self._check_drained()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._drained.wait(), self._settings.grace_s)
+        self.desk.end_all()
+        await asyncio.sleep(0.05)  # the last outputs are written in the next turns of the loop
+        await self._server.stop(grace=0.2)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def executor_info(self) -> sidecar_pb2.ExecutorInfo:
+        """Who we are and which engine is behind us (none: an empty engine)."""
+        info = sidecar_pb2.ExecutorInfo(executor=self._settings.executor_name)
+        if self.desk.engine is not None:
+            info.engine.CopyFrom(self.desk.engine.info)
+        return info
+
+    @property
+    def ready(self) -> bool:
+        """Whether work is taken."""
+        return self.desk.engine is not None and not self.desk.draining
+
+    # --- ingresses
+
+    async def _serve(self, _requests: Any, context: Any) -> None:
+        settings = self._settings
+        if settings.tls is None and not settings.insecure and not is_local(context.peer()):
+            message = "peers that are not loopback need mutual TLS (or --insecure)"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
+        link = IngressLink(settings.stream_buffer_bytes)
+        self.links.add(link)
+        link.info(self.executor_info())
+        link.load(self.reporter.make())
+        try:
+            await serve_ingress(context, link, self.desk)
+        finally:
+            self.links.discard(link)
+            self._check_drained()
+
+    # --- the engine
+
+    def _engine_up(self, link: EngineLink) -> None:
+        self.desk.engine_up(link)
+        self._tell_ingresses()
+
+    def _engine_lost(self) -> None:
+        self.desk.engine_lost()
+        self._tell_ingresses()
+        self._check_drained()
+
+    def _frame(self, frame: work_pb2.Frame, raw: bytes) -> None:
+        relay(frame, raw, self.desk.frame(frame))
+        self.reporter.running = frame.facts.running
+        self.reporter.kv_usage = frame.facts.kv_usage
+        self.desk.dispatch()
+        self._check_drained()
+
+    def _rendered(self, batch: engine_pb2.RenderedBatch) -> None:
+        self.desk.rendered(batch.rendered)
+
+    # --- time
+
+    async def _tick_for_ever(self) -> None:
+        loop = asyncio.get_running_loop()
+        last_s = loop.time()
+        ticks = 0
+        while True:
+            tight = self.desk.pressure.value > TIGHTEN_ABOVE
+            period_s = REPORT_EVERY_MS / 1000 / (_TIGHT_TICKS if tight else 1)
+            await asyncio.sleep(last_s + period_s - loop.time())
+            elapsed_s, last_s = loop.time() - last_s, loop.time()
+            self.desk.tick(elapsed_s * 1000)
+            ticks = (ticks + 1) % _TIGHT_TICKS if tight else 0
+            if ticks == 0:
+                self._report()
+                self._watch_engine()
+
+    def _report(self) -> None:
+        if self.links:
+            report = self.reporter.make()
+            for link in self.links:
+                link.load(report)
+
+    def _watch_engine(self) -> None:
+        desk, stall_ms = self.desk, self._settings.stall_s * 1000
+        waiting = desk.book.dispatched or desk.book.rendering
+        if not waiting or desk.engine is None:
+            desk.last_frame_ms = clock_ms()
+        elif 0 < stall_ms < clock_ms() - desk.last_frame_ms:
+            _LOG.error("engine stalls", extra={"stall_s": self._settings.stall_s})
+            self._engine.give_up()
+
+    def _tell_ingresses(self) -> None:
+        info = self.executor_info()
+        report = self.reporter.make()
+        for link in self.links:
+            link.info(info)
+            link.load(report)
+        self._tasks.append(asyncio.create_task(self._tell_health()))
+        self._tasks = [task for task in self._tasks if not task.done()]
+
+    async def _tell_health(self) -> None:
+        state = health_pb2.HealthCheckResponse
+        for name in READY_NAMES:
+            await self._health.set(name, state.SERVING if self.ready else state.NOT_SERVING)
+
+    def _check_drained(self) -> None:
+        if self.desk.draining and not self.desk.book.by_id:
+            self._drained.set()

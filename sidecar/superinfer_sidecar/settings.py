@@ -1,0 +1,108 @@
+"""What a sidecar process can be told on its command line; everything has a bound."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Certificate, key and the authority that peers must be signed by (mutual TLS)."""
+
+    cert: Path
+    key: Path
+    ca: Path
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarSettings:
+    """Settings of one sidecar.
+
+    Attributes:
+        listen: "host:port" or "unix:/path".
+        engine_socket: the engine's Unix socket; it may not exist yet.
+        executor_name: the name ingresses know this executor by.
+        profile, policy: files of the predictor's profile and the scheduling policy, or None for defaults.
+        metrics_port: 0 for a free port, negative for none.
+        enforce: admission refuses what cannot be kept; False admits everything (baselines).
+        pass_through: hand everything to the engine at once, in order of arrival (baselines).
+        max_queued, max_queued_bytes: bound of what waits here, by count and by bytes of bodies.
+        stream_buffer_bytes: output an ingress may leave unread before its requests are cancelled.
+        stall_s: an engine with work and without a frame for so long is given up.
+        grace_s: time for running requests after SIGTERM.
+    """
+
+    listen: str
+    engine_socket: Path
+    executor_name: str
+    profile: Path | None = None
+    policy: Path | None = None
+    metrics_port: int = -1
+    enforce: bool = True
+    pass_through: bool = False
+    max_queued: int = 1024
+    max_queued_bytes: int = 64 * _MIB
+    stream_buffer_bytes: int = 8 * _MIB
+    stall_s: float = 120.0
+    grace_s: float = 30.0
+    tls: TlsFiles | None = None
+    insecure: bool = False
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="superinfer_sidecar", description="SuperInfer's sidecar.")
+    add = parser.add_argument
+    add("--listen", required=True, help="host:port or unix:/path to serve ingresses on")
+    add("--engine-socket", type=Path, required=True, help="Unix socket of the engine")
+    add("--executor-name", required=True, help="name of this executor")
+    add("--profile", type=Path, help="profile of `superinfer profile` (JSON)")
+    add("--policy", type=Path, help="scheduling policy (YAML)")
+    add("--metrics-port", type=int, default=-1, help="port of /metrics, 0 for a free one, negative for none")
+    add("--admission", choices=("enforce", "skip"), default="enforce", help="skip admits everything")
+    add("--order", choices=("slack", "fcfs"), default="slack", help="fcfs hands all to the engine at once")
+    add("--max-queued", type=int, default=1024, help="requests that may wait")
+    add("--max-queued-mib", type=float, default=64.0, help="bytes of bodies that may wait")
+    add(
+        "--stream-buffer-mib", type=float, default=8.0, help="unread output after which an ingress is cut off"
+    )
+    add("--stall-s", type=float, default=120.0, help="give an engine up after so long without a frame")
+    add("--grace-s", type=float, default=30.0, help="time for running requests after SIGTERM")
+    add("--tls-cert", type=Path, help="certificate (PEM)")
+    add("--tls-key", type=Path, help="key (PEM)")
+    add("--tls-ca", type=Path, help="authority that peers must be signed by (PEM)")
+    add("--insecure", action="store_true", help="serve peers that are not loopback without TLS")
+    return parser
+
+
+def parse_settings(argv: Sequence[str]) -> SidecarSettings:
+    """Settings from a command line; a bad one exits with status 2 and says what to change."""
+    parser = _parser()
+    given = parser.parse_args(argv)
+    files = (given.tls_cert, given.tls_key, given.tls_ca)
+    if any(files) and not all(files):
+        parser.error("--tls-cert, --tls-key and --tls-ca go together")
+    if given.max_queued < 1 or not given.max_queued_mib > 0 or not given.stream_buffer_mib > 0:
+        parser.error("--max-queued, --max-queued-mib and --stream-buffer-mib must be positive")
+    if not given.listen.startswith("unix:") and not given.listen.rpartition(":")[2].isdigit():
+        parser.error(f"--listen must be host:port or unix:/path, got {given.listen!r}")
+    return SidecarSettings(
+        listen=given.listen,
+        engine_socket=given.engine_socket,
+        executor_name=given.executor_name,
+        profile=given.profile,
+        policy=given.policy,
+        metrics_port=given.metrics_port,
+        enforce=given.admission == "enforce",
+        pass_through=given.order == "fcfs",
+        max_queued=given.max_queued,
+        max_queued_bytes=int(given.max_queued_mib * _MIB),
+        stream_buffer_bytes=int(given.stream_buffer_mib * _MIB),
+        stall_s=given.stall_s,
+        grace_s=given.grace_s,
+        tls=TlsFiles(*files) if all(files) else None,
+        insecure=given.insecure,
+    )
