@@ -76,8 +76,8 @@ def random_weights(seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
 
     def matrix(rows: int, columns: int, gain: float = 1.0) -> np.ndarray:
-        drawn = rng.standard_normal((rows, columns)) * (gain / columns**0.5)
-        return drawn.astype(np.float32)
+        drawn: np.ndarray = rng.standard_normal((rows, columns)) * (gain / columns**0.5)
+        return np.asarray(drawn, dtype=np.float32)
 
     ones = np.ones(HIDDEN, dtype=np.float32)
     # Gains well above 1 in the queries and the head keep greedy text from settling on one repeated token,
