@@ -185,10 +185,12 @@ class Fleet:
             picks = self.rnd.sample(range(len(engines)), 8)
         else:
             picks = list(range(len(engines)))
+
         def load(e: int) -> tuple[float, int]:
             engine = engines[e]
             queued = sum(r.job.prompt_tokens for r in engine.waiting.values())
             return (queued + 40.0 * len(engine.running), e)
+
         return sorted(picks, key=load)[:2]
 
     def _observe(self, e: int, job: Job, expected: int, share: float) -> None:
@@ -199,7 +201,7 @@ class Fleet:
             self.now,
             job.slo.rank,
             work * share,
-            hold_ms=share * (work + expected * (job.slo.itl_ms or 20.0)),
+            hold_ms=share * (work + expected * 2 * model.step_ms(decode_seqs=self.settings.limits.max_num_seqs)),
             tolerance_ms=ttft - work - model.base_ms if ttft is not None else float("inf"),
         )
 

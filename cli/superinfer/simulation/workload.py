@@ -99,7 +99,9 @@ def read_trace(path: Path, limit: int | None = None) -> list[TraceRow]:
     return sorted(rows, key=lambda r: r.arrived_ms)
 
 
-def synthetic_trace(count: int, seed: int, *, rate_per_s: float = 8.0, burst_share: float = 0.3) -> list[TraceRow]:
+def synthetic_trace(
+    count: int, seed: int, *, rate_per_s: float = 8.0, burst_share: float = 0.3
+) -> list[TraceRow]:
     """A seeded mix with bursts: lognormal lengths like the Azure conversation trace's, some arrivals in one instant."""
     rnd = random.Random(seed)
     rows: list[TraceRow] = []

@@ -62,6 +62,8 @@ def admit(candidate: RequestState, state: EngineState, now_ms: float, ctx: Decis
         return Admission(
             False, prediction, _infeasible(candidate, state, now_ms, ctx, metric, predicted, required)
         )
+    if _crowds_out(candidate, state, ctx):
+        return Admission(False, prediction, _harm(candidate, state, now_ms, ctx, prediction, []))
     harmed = _harmed(candidate, late, state, now_ms, ctx)
     if harmed:
         return Admission(False, prediction, _harm(candidate, state, now_ms, ctx, prediction, harmed))
@@ -108,6 +110,17 @@ def _broken(candidate: RequestState, p: Prediction) -> tuple[Metric, float, floa
     if slo.e2e_ms is not None and not p.slack_ms >= 0:
         return Metric.E2E, slo.e2e_ms - p.slack_ms, slo.e2e_ms
     return None
+
+
+def _crowds_out(candidate: RequestState, state: EngineState, ctx: DecisionContext) -> bool:
+    """Whether the candidate would take a place that higher ranks are expected to need."""
+    rank = candidate.slo.rank
+    expected = ctx.policy.reserve_places * ctx.forecast.above(rank)[1]
+    if expected <= 0:
+        return False
+    key = (rank.tier_rank, rank.negated_priority)
+    below = sum(1 for r in state.requests if (r.slo.rank.tier_rank, r.slo.rank.negated_priority) >= key)
+    return below > 0 and below + 1 > state.max_num_seqs - expected
 
 
 def _harmed(

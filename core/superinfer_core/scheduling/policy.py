@@ -43,6 +43,7 @@ class SchedulingPolicy:
         arrival_share: share of the shortest wait a recent arrival could bear that a step may take.
         min_prefill_tokens: a step with prefill waiting computes at least so many tokens, unless a token is due.
         reserve_share: share of the higher ranks' recent load that admission leaves free.
+        reserve_places: share of the places the higher ranks' recent load would hold that admission leaves free.
         max_preemptions: how often one request may be displaced.
         admission_quantile: quantile of the prediction admission must keep; None takes the contract's.
         admission_margin_ms: added to every predicted first token (the step under way when a request arrives).
@@ -58,6 +59,7 @@ class SchedulingPolicy:
     arrival_share: float = 0.5
     min_prefill_tokens: int = 16
     reserve_share: float = 0.5
+    reserve_places: float = 0.5
     max_preemptions: int = 2
     admission_quantile: float | None = None
     admission_margin_ms: float = 0.0
@@ -84,6 +86,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "arrival_share": (0.01, 100.0),
     "min_prefill_tokens": (0, 1e6),
     "reserve_share": (0.0, 10.0),
+    "reserve_places": (0.0, 10.0),
     "max_preemptions": (0, 100),
     "admission_quantile": (0.01, 0.9999),
     "admission_margin_ms": (0.0, 1e6),
