@@ -2,7 +2,7 @@
 
 import typer
 
-from superinfer.commands import profile, serve
+from superinfer.commands import demo, keys, profile, serve
 
 app = typer.Typer(
     name="superinfer",
@@ -14,6 +14,8 @@ app = typer.Typer(
 )
 app.command(help=serve.HELP)(serve.serve)
 app.command(help=profile.HELP)(profile.profile)
+app.command(help=demo.HELP)(demo.demo)
+app.add_typer(keys.app, name="keys")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What a user asked of `superinfer serve`, checked before anything starts."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -82,10 +82,14 @@ class ServeOptions:
         if self.auth is Auth.REQUIRED and (self.keys is None or not self.keys.is_file()):
             raise CannotServe(
                 "--auth required needs a file of API keys",
-                "Create one with `superinfer keys create --keys keys.yaml --namespace default`.",
+                "Create one with `superinfer keys create NAME --keys keys.yaml`.",
             )
         if self.contracts is not None and not self.contracts.is_dir():
             raise CannotServe(f"--contracts {self.contracts} is not a directory", "Check the path.")
+
+    def with_profile(self, profile: Path) -> "ServeOptions":
+        """The same, predicting from a measured profile."""
+        return replace(self, profile=profile)
 
     def check_model(self) -> None:
         """Raise `CannotServe` when there is no model where one should be."""

@@ -1,0 +1,131 @@
+"""`superinfer demo`: the whole story on this machine, with real answers."""
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from superinfer import exit_codes
+from superinfer.commands.profile import measure_here
+from superinfer.demo.result import Result
+from superinfer.demo.run import tell
+from superinfer.demo.screen import Screen
+from superinfer.output import console, errors, fail
+from superinfer.paths import profiles_dir
+from superinfer.profiling.engine import EngineTroubleError
+from superinfer.profiling.measure import machine_name
+from superinfer.serving.console import Progress, progress_on
+from superinfer.serving.models import KNOWN, model_directory
+from superinfer.serving.options import CannotServe, ServeOptions, omp_threads
+from superinfer.serving.ports import free_port
+from superinfer.serving.session import Interrupted, StartFailed, serving, stop_on_signals
+from superinfer_core.prediction.profile import Profile, ProfileInvalid
+
+HELP = """Show the whole story with a real model on this machine.
+
+A gold request kept within its contract, a bronze backlog overtaken, a request refused with the reason,
+running work that gives way and finishes with the same words, and the fulfilment of every contract. The
+profile of this machine is measured the first time and kept.
+
+\b
+Examples:
+  superinfer demo
+  superinfer demo --measure-again --out result.json
+
+\b
+Exit codes:
+  0  the story happened, every part of it
+  1  it did not; the screen and the result file say what
+  2  the model is not there and cannot be made"""
+
+PLACES = 2
+"""Few, so that a handful of requests fills the engine and giving way is real."""
+MAX_MODEL_LEN = 1024
+LONGEST_PROMPT = 512
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where to write the record.")] = Path("build/demo/result.json"),
+    model: Annotated[str, typer.Option(help=f"{', '.join(KNOWN)}, or a model directory.")] = "smollm2",
+    measure_again: Annotated[
+        bool, typer.Option("--measure-again", help="Measure this machine anew instead of using what is kept.")
+    ] = False,
+) -> None:
+    """See HELP."""
+    progress = progress_on(errors)
+    try:
+        options = _options(model, out.parent / "contracts", progress)
+    except CannotServe as problem:
+        progress.done()
+        fail(str(problem), fix=problem.fix, code=exit_codes.USAGE)
+    try:
+        result = asyncio.run(_demo(options, progress, measure_again=measure_again))
+    except (StartFailed, EngineTroubleError) as trouble:
+        fail(str(trouble))
+    except Interrupted:
+        fail("interrupted before the story began")
+    finally:
+        progress.done()
+    result.write(out)
+    missed = [aim.name for aim in result.aims if not aim.met]
+    told = "The story happened" if result.told else f"Did not happen: {', '.join(missed) or 'anything'}"
+    console.print(f"\n{told}. Record: {out}", markup=False)
+    raise typer.Exit(exit_codes.OK if result.told else exit_codes.FAILED)
+
+
+def _options(model: str, contracts: Path, progress: Progress) -> ServeOptions:
+    contracts.mkdir(parents=True, exist_ok=True)
+    for old in contracts.glob("*.yaml"):
+        old.unlink()
+    options = ServeOptions(
+        served_name=model if model in KNOWN else Path(model).resolve().name,
+        model=model_directory(model, progress.step),
+        port=free_port(),
+        contracts=contracts,
+        max_num_seqs=PLACES,
+        max_model_len=MAX_MODEL_LEN,
+        grace_s=10.0,
+    )
+    options.check()
+    return options
+
+
+async def _demo(options: ServeOptions, progress: Progress, *, measure_again: bool) -> Result:
+    stop = asyncio.Event()
+    with stop_on_signals(stop):
+        path = _kept_profile(options)
+        profile = None if measure_again else _load(path)
+        if profile is None:
+            progress.step("measuring this machine: once, then kept")
+            measurement = await measure_here(
+                options, None, progress, longest_prompt=LONGEST_PROMPT, repeats=2
+            )
+            profile = measurement.profile
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(profile.dump_json() + "\n")
+        progress.done()
+        async with serving(options.with_profile(path), progress, stop) as session:
+            story = asyncio.create_task(tell(session, profile, options, Screen(console)))
+            stopped = asyncio.create_task(stop.wait())
+            await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if not story.done():
+                story.cancel()
+                raise Interrupted
+            return story.result()
+
+
+def _kept_profile(options: ServeOptions) -> Path:
+    """One per machine and engine limits: times of another machine would be lies."""
+    what = (machine_name(), omp_threads(options.executors), options.max_num_seqs, options.max_model_len)
+    digest = hashlib.sha256(repr(what).encode()).hexdigest()[:12]
+    return profiles_dir() / f"{options.served_name}-{digest}.json"
+
+
+def _load(path: Path) -> Profile | None:
+    try:
+        return Profile.load_json(path.read_text())
+    except (OSError, ProfileInvalid):
+        return None

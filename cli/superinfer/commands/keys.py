@@ -1,0 +1,82 @@
+"""`superinfer keys`: make API keys; only their hashes are kept."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from superinfer import exit_codes
+from superinfer.output import Output, OutputOption, console, emit_json, fail
+from superinfer_ingress.contracts.keys import KeysInvalid, add_key, load_keys, new_key
+
+app = typer.Typer(
+    help="API keys for `superinfer serve --auth required`.", no_args_is_help=True, rich_markup_mode=None
+)
+
+CREATE_HELP = """Make an API key, show it once, and add its hash to a keys file.
+
+A running `superinfer serve` reads the file again by itself.
+
+\b
+Examples:
+  superinfer keys create checkout --namespace shop --keys keys.yaml
+  superinfer keys create ops --namespace shop --namespace search --admin --keys keys.yaml
+
+\b
+Exit codes:
+  0  created
+  2  the file cannot be used, or has a key of that name"""
+
+KeysFile = Annotated[Path, typer.Option("--keys", help="File of hashed keys; made when it is not there.")]
+
+
+@app.command("create", help=CREATE_HELP)
+def create(
+    name: Annotated[str, typer.Argument(help="What the key is for; unique in the file.")],
+    keys: KeysFile = Path("keys.yaml"),
+    namespace: Annotated[
+        list[str] | None, typer.Option(help="Namespace whose contracts it may name; repeatable.")
+    ] = None,
+    secret: Annotated[
+        str | None, typer.Option(help="Secret a contract's apiKeySecretRef names, to bind the key to it.")
+    ] = None,
+    admin: Annotated[bool, typer.Option("--admin", help="May change contracts.")] = False,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """See CREATE_HELP."""
+    namespaces = tuple(namespace or ("default",))
+    key, entry = new_key(name, namespaces=namespaces, secret=secret, admin=admin)
+    try:
+        add_key(keys, entry)
+    except (KeysInvalid, OSError) as problem:
+        fail(str(problem), code=exit_codes.USAGE)
+    if output is Output.JSON:
+        emit_json({"name": name, "key": key, "namespaces": list(namespaces), "file": str(keys)})
+        return
+    console.print(f"{key}\n", markup=False)
+    console.print(
+        f"Shown once; {keys} holds only its hash. It serves contracts of: {', '.join(namespaces)}.\n"
+        f"Use it as `Authorization: Bearer {key[:8]}...`",
+        markup=False,
+    )
+
+
+CHECK_HELP = """Say how many keys a file holds, and check it.
+
+\b
+Exit codes:
+  0  the file is usable
+  2  it is not; the message says where"""
+
+
+@app.command("check", help=CHECK_HELP)
+def check(keys: KeysFile = Path("keys.yaml"), output: OutputOption = Output.TEXT) -> None:
+    """See CHECK_HELP."""
+    try:
+        ring = load_keys(keys)
+    except KeysInvalid as problem:
+        fail(str(problem), code=exit_codes.USAGE)
+    if output is Output.JSON:
+        emit_json({"file": str(keys), "keys": len(ring)})
+    else:
+        console.print(f"{keys}: {len(ring)} keys", markup=False)
