@@ -1,0 +1,46 @@
+"""vLLM's EngineCore process, made to die with the executor and to leave terminal signals to it.
+
+A killed API process otherwise leaves EngineCore generating and writing KV. `install` runs before vLLM
+starts the process; `run_engine_core` runs inside it, spawned or forked.
+"""
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable
+from typing import Any, Final
+
+PARENT_PID_ENV: Final = "SUPERINFER_EXECUTOR_PID"
+_PR_SET_PDEATHSIG: Final = 1
+_forked_original: list[Callable[..., None]] = []
+
+
+def install() -> None:
+    """Make vLLM start EngineCore through `run_engine_core` below."""
+    from vllm.v1.engine.core import EngineCoreProc
+
+    os.environ[PARENT_PID_ENV] = str(os.getpid())
+    if not _forked_original:
+        _forked_original.append(EngineCoreProc.run_engine_core)
+        EngineCoreProc.run_engine_core = staticmethod(run_engine_core)
+
+
+def run_engine_core(*args: Any, **kwargs: Any) -> None:
+    """Target of the EngineCore process: tie it to its parent, then go on as vLLM would."""
+    from vllm.v1.engine.core import EngineCoreProc
+
+    # Its own session: a Ctrl-C or a kill of the executor's group must not end it before the drain does.
+    os.setsid()
+    die_with_parent(int(os.environ.get(PARENT_PID_ENV, "0")))
+    original = _forked_original[0] if _forked_original else EngineCoreProc.run_engine_core
+    original(*args, **kwargs)
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """SIGKILL for this process the moment its parent is gone, also when it already is (Linux only)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"prctl(PR_SET_PDEATHSIG): {os.strerror(error)}")
+    if parent_pid and os.getppid() != parent_pid:
+        os.kill(os.getpid(), signal.SIGKILL)
