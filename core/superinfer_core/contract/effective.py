@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from superinfer_core.slo import Metric, Objective, Rank, Tier
 
@@ -19,6 +20,32 @@ class AccessMode(StrEnum):
 
     OWN_KEYS = "OwnKeys"
     ANY_KEY = "AnyKey"
+
+
+class Isolation(StrEnum):
+    """What else may run on the hardware of a chiplet; each includes the ones before it."""
+
+    SHARED = "Shared"
+    INSTANCE = "Instance"
+    DEVICE = "Device"
+
+    @property
+    def strength(self) -> int:
+        """0 for the weakest."""
+        return _ISOLATION_STRENGTH[self]
+
+
+_ISOLATION_STRENGTH: Final = {Isolation.SHARED: 0, Isolation.INSTANCE: 1, Isolation.DEVICE: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a pool must offer; None is no demand."""
+
+    min_chiplets: int | None = None
+    product: str | None = None
+    memory_mib: int | None = None
+    isolation: Isolation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +86,7 @@ class EffectiveContract:
     quota: Quota = field(default_factory=Quota)
     access: AccessMode = AccessMode.OWN_KEYS
     api_key_secret: str | None = None
+    resources: Resources = field(default_factory=Resources)
 
     @property
     def key(self) -> str:

@@ -53,7 +53,7 @@ class FieldProblem:
         return f"{self.field}: {self.message}{found}; {self.fix}"
 
 
-class ContractInvalid(ValueError):  # noqa: N818 - the name is part of the public vocabulary
+class ContractInvalid(ValueError):
     """A document is not a contract; `problems` lists everything wrong with it, never just the first."""
 
     def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
@@ -61,7 +61,7 @@ class ContractInvalid(ValueError):  # noqa: N818 - the name is part of the publi
         super().__init__("\n".join(problem.describe() for problem in problems))
 
 
-class InvalidSlo(ValueError):  # noqa: N818 - named like the refusal code `invalid_slo`
+class InvalidSlo(ValueError):
     """A header asks for something that cannot be a promise: names the field, the value and the fix."""
 
     def __init__(self, field: str, value: str, fix: str) -> None:
@@ -80,10 +80,8 @@ class ProblemKind(StrEnum):
     LOOSER_THAN_PARENT = "LooserThanParent"
     PARENT_NOT_FOUND = "ParentNotFound"
     PARENT_NOT_ACCEPTED = "ParentNotAccepted"
-    INCONSISTENT_OBJECTIVES = "InconsistentObjectives"
     POOL_NOT_FOUND = "PoolNotFound"
     POOL_NOT_ALLOWED = "PoolNotAllowed"
-    POOL_AMBIGUOUS = "PoolAmbiguous"
     FALLBACK_NOT_FOUND = "FallbackNotFound"
     FALLBACK_MISSING = "FallbackMissing"
     FALLBACK_CYCLE = "FallbackCycle"

@@ -1,0 +1,123 @@
+"""A document from a user into an SLOContract: the long form, or the short YAML of the first users.
+
+Promises: `parse_contract` and its kin return a contract or raise `ContractInvalid` listing every problem with
+its field, the value found (cut to 80 characters) and the fix; nothing else is ever raised. Unknown fields are
+errors here, with the closest known field as suggestion, although the models themselves read leniently: a
+typing mistake in a promise must not become no promise. Pure; safe from any thread.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND, ChipletPool
+from superinfer_core.api.v1alpha1.meta import API_VERSION, ApiModel
+from superinfer_core.api.v1alpha1.slocontract import SLOCONTRACT_KIND, SLOContract
+from superinfer_core.contract.document import load_document, load_documents, plain_mapping
+from superinfer_core.contract.field_errors import problems_of
+from superinfer_core.contract.known_fields import unknown_fields
+from superinfer_core.contract.problems import ContractInvalid, FieldProblem, shown
+from superinfer_core.contract.short_form import is_short, long_from_short
+from superinfer_core.contract.spec_checks import contract_problems
+
+_Model = TypeVar("_Model", bound=ApiModel)
+
+
+def parse_contract(document: Mapping[str, Any]) -> SLOContract:
+    """A contract from a document of either form.
+
+    Raises:
+        ContractInvalid: with everything that is wrong.
+    """
+    plain = plain_mapping(document)
+    if is_short(plain):
+        plain = long_from_short(plain)
+    contract, problems = _strictly(plain, SLOContract, SLOCONTRACT_KIND)
+    if contract is not None:
+        problems += contract_problems(contract)
+    if contract is None or problems:
+        raise ContractInvalid(tuple(problems))
+    return contract
+
+
+def parse_contract_text(text: str | bytes) -> SLOContract:
+    """A contract from YAML or JSON text of either form.
+
+    Raises:
+        ContractInvalid: with everything that is wrong.
+    """
+    return parse_contract(load_document(text))
+
+
+def parse_contracts_text(text: str | bytes) -> tuple[SLOContract, ...]:
+    """Every contract of a text with `---` between them, e.g. a file of a contracts directory.
+
+    Raises:
+        ContractInvalid: fields are prefixed by the number of the document where there are several.
+    """
+    documents = load_documents(text)
+    contracts: list[SLOContract] = []
+    problems: list[FieldProblem] = []
+    for number, document in enumerate(documents, start=1):
+        try:
+            contracts.append(parse_contract(document))
+        except ContractInvalid as invalid:
+            where = f"document {number}: " if len(documents) > 1 else ""
+            problems += [FieldProblem(where + p.field, p.value, p.message, p.fix) for p in invalid.problems]
+    if problems:
+        raise ContractInvalid(tuple(problems))
+    return tuple(contracts)
+
+
+def parse_pool(document: Mapping[str, Any]) -> ChipletPool:
+    """A pool from a document.
+
+    Raises:
+        ContractInvalid: with everything that is wrong.
+    """
+    pool, problems = _strictly(plain_mapping(document), ChipletPool, CHIPLETPOOL_KIND)
+    if pool is None or problems:
+        raise ContractInvalid(tuple(problems))
+    return pool
+
+
+def read_contract(resource: Mapping[str, Any]) -> SLOContract:
+    """A contract as the API server has it: unknown fields are ignored, everything else is checked.
+
+    Raises:
+        ContractInvalid: with everything that is wrong.
+    """
+    try:
+        plain = plain_mapping({k: v for k, v in resource.items() if k != "status"})
+        contract = SLOContract.model_validate(plain, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise ContractInvalid(problems_of(error)) from None
+    if problems := contract_problems(contract):
+        raise ContractInvalid(tuple(problems))
+    return contract
+
+
+def _strictly(
+    plain: dict[str, Any], model: type[_Model], kind: str
+) -> tuple[_Model | None, list[FieldProblem]]:
+    problems = [*_type_problems(plain, kind), *unknown_fields(plain, model)]
+    # What the operator wrote is not the user's to get right: `kubectl get -o yaml` output is a fine document.
+    typed = {k: v for k, v in plain.items() if k not in ("status", "apiVersion", "kind")}
+    try:
+        return model.model_validate(typed, by_alias=True, by_name=False), problems
+    except ValidationError as error:
+        return None, [*problems, *problems_of(error)]
+
+
+def _type_problems(plain: Mapping[str, Any], kind: str) -> list[FieldProblem]:
+    problems = []
+    for field, expected in (("apiVersion", API_VERSION), ("kind", kind)):
+        found = plain.get(field)
+        if field not in plain:
+            problems.append(FieldProblem(field, "", "is missing", f"add {field}: {expected}"))
+        elif found != expected:
+            problems.append(
+                FieldProblem(field, shown(found), f"is not {expected}", f"write {field}: {expected}")
+            )
+    return problems

@@ -1,0 +1,160 @@
+"""Pools and fallbacks of accepted contracts: what their references mean, and what cannot be resolved.
+
+A reference that cannot be resolved costs the contract what it referred to and nothing more, and never anybody
+else. Of two contracts whose fallbacks lead back to each other the older keeps its fallback. A contract that
+names no pool gets the only one its namespace may use, of several the oldest: a new pool changes nothing for
+contracts that already work. Pure, apart from the Fallbacks that one resolution fills.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from superinfer_core.contract.conflicts import PoolFacts, not_found_suggestion
+from superinfer_core.contract.effective import OnInfeasible
+from superinfer_core.contract.inheritance import Fields
+from superinfer_core.contract.linking import Linked, Linker
+from superinfer_core.contract.problems import ContractProblem, ProblemKind
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChoice:
+    """What a poolRef means: a key to use, the facts where known, and what is wrong."""
+
+    key: str | None
+    facts: PoolFacts | None = None
+    problem: ContractProblem | None = None
+
+
+def choose_pool(contract: Linked, fields: Fields, pools: Mapping[str, PoolFacts] | None) -> PoolChoice:
+    """The pool of a contract; `pools` is None where nobody knows the pools (then the name is taken as is)."""
+    namespace = contract.stored.namespace
+    stated = fields.get("poolRef")
+    if stated is not None:
+        key = f"{stated.value.namespace or namespace}/{stated.value.name}"
+        return PoolChoice(key) if pools is None else _named_pool(contract, key, pools)
+    if pools is None:
+        return PoolChoice(None)
+    usable = [pool for pool in pools.values() if pool.serves(namespace)]
+    if not usable:
+        problem = _pool_not_found(contract, "", "", f"create a ChipletPool that allows namespace {namespace}")
+        return PoolChoice(None, problem=problem)
+    oldest = min(usable, key=lambda p: (p.created.removesuffix("Z"), p.uid, p.namespace != namespace, p.key))
+    return PoolChoice(oldest.key, oldest)
+
+
+def _named_pool(contract: Linked, key: str, pools: Mapping[str, PoolFacts]) -> PoolChoice:
+    facts = pools.get(key)
+    namespace = contract.stored.namespace
+    if facts is None:
+        usable = [pool.key for pool in pools.values() if pool.serves(namespace)]
+        suggestion = not_found_suggestion(key, usable, otherwise=f"create the ChipletPool {key}")
+        return PoolChoice(key, problem=_pool_not_found(contract, key, key, suggestion))
+    if facts.serves(namespace):
+        return PoolChoice(key, facts)
+    problem = ContractProblem(
+        ProblemKind.POOL_NOT_ALLOWED,
+        subject=contract.key,
+        other=key,
+        field="poolRef",
+        message=f"pool {key} does not allow contracts of namespace {namespace}",
+        suggestion=f"add {namespace} to allowedNamespaces of {key}, or refer to another pool",
+    )
+    return PoolChoice(None, facts, problem)
+
+
+def _pool_not_found(contract: Linked, other: str, key: str, suggestion: str) -> ContractProblem:
+    what = f"pool {key} does not exist" if key else f"no pool serves namespace {contract.stored.namespace}"
+    return ContractProblem(
+        ProblemKind.POOL_NOT_FOUND,
+        subject=contract.key,
+        other=other,
+        field="poolRef",
+        message=f"{contract.service_key}: {what}",
+        suggestion=suggestion,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackChoice:
+    """What a fallbackRef means: a contract, or why there is none."""
+
+    key: str | None = None
+    problem: ContractProblem | None = None
+
+
+def choose_fallbacks(linker: Linker, complete: Mapping[str, Fields]) -> dict[str, FallbackChoice]:
+    """The fallback of every accepted contract that has one, by the contract's key; oldest first."""
+    edges: dict[str, str] = {}
+    choices: dict[str, FallbackChoice] = {}
+    for key, fields in complete.items():
+        if fields["onInfeasible"].value is not OnInfeasible.FALLBACK:
+            continue
+        contract = linker.linked[key]
+        choice = _choose_fallback(linker, contract, fields, edges)
+        choices[key] = choice
+        if choice.key is not None:
+            edges[contract.service_key] = choice.key
+    return choices
+
+
+def _choose_fallback(
+    linker: Linker, contract: Linked, fields: Fields, edges: Mapping[str, str]
+) -> FallbackChoice:
+    stated = fields.get("fallbackRef")
+    if stated is None:
+        message = f"{contract.service_key} says onInfeasible: Fallback, but names no fallbackRef"
+        return FallbackChoice(
+            problem=_fallback_problem(
+                contract,
+                ProblemKind.FALLBACK_MISSING,
+                "",
+                message,
+                "add fallbackRef, or write Degrade or Reject",
+            )
+        )
+    target = linker.named(contract.stored.namespace, stated.value)
+    if target is None or not target.accepted:
+        state = "does not exist" if target is None else "is not accepted itself"
+        suggestion = not_found_suggestion(
+            stated.value,
+            linker.names(contract.stored.namespace) if target is None else (),
+            otherwise=f"create or mend {stated.value}; until then such requests are refused",
+        )
+        message = f"fallback {contract.stored.namespace}/{stated.value} of {contract.service_key} {state}"
+        kind = ProblemKind.FALLBACK_NOT_FOUND
+        return FallbackChoice(problem=_fallback_problem(contract, kind, stated.value, message, suggestion))
+    way = _way_back(contract.service_key, target.service_key, edges)
+    if way is None:
+        return FallbackChoice(key=target.service_key)
+    if stated.origin != contract.service_key:
+        # A parent's fallback is often one of its own children: that child simply has none.
+        return FallbackChoice()
+    message = f"fallbacks go round in a circle: {' -> '.join(way)}"
+    suggestion = f"name another fallback for {contract.service_key}; until then its requests are refused"
+    kind = ProblemKind.FALLBACK_CYCLE
+    return FallbackChoice(problem=_fallback_problem(contract, kind, target.service_key, message, suggestion))
+
+
+def _way_back(start: str, first: str, edges: Mapping[str, str]) -> list[str] | None:
+    """The way from `start` over `first` back to `start`, or None. Edges so far have no circle."""
+    way, here = [start], first
+    while here != start:
+        way.append(here)
+        if here not in edges:
+            return None
+        here = edges[here]
+    shown_way = way if len(way) <= 8 else [*way[:7], "…"]
+    return [*shown_way, start]
+
+
+def _fallback_problem(
+    contract: Linked, kind: ProblemKind, other: str, message: str, suggestion: str
+) -> ContractProblem:
+    return ContractProblem(
+        kind, subject=contract.key, other=other, field="fallbackRef", message=message, suggestion=suggestion
+    )
+
+
+def by_key(pools: Iterable[PoolFacts]) -> dict[str, PoolFacts]:
+    """Pools by their key."""
+    return {pool.key: pool for pool in pools}
