@@ -35,6 +35,8 @@ async def _run(settings: SidecarSettings, planner: Planner) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     ready = {"event": "ready", "executor": settings.executor_name, "port": sidecar.port}
+    if settings.metrics_port >= 0:
+        ready["metrics_port"] = sidecar.metrics_port
     sys.stdout.write(json.dumps(ready) + "\n")
     sys.stdout.flush()
     await stop.wait()

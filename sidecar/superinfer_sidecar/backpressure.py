@@ -20,7 +20,7 @@ class BackPressure:
 
     @property
     def value(self) -> float:
-        """q / capacity; 0 idle, 1 a horizon's worth of work waits."""
+        """Pressure, q / capacity: 0 idle, 1 a horizon's worth of work waits."""
         return self._q_ms / HORIZON_MS
 
     @property

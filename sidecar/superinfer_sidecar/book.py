@@ -12,10 +12,11 @@ from superinfer_sidecar.tracked import Stage, Tracked
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What may wait here (rendering or queued)."""
+    """What may wait here (rendering or queued), and what may be here at all."""
 
     requests: int
     body_bytes: int
+    total_requests: int = 1 << 14
 
 
 class Book:
@@ -33,10 +34,19 @@ class Book:
     def __len__(self) -> int:
         return len(self.by_id)
 
+    def fits(self, body_bytes: int) -> bool:
+        """Whether a body of this size could ever wait here."""
+        return body_bytes <= self._bounds.body_bytes
+
     def has_room(self, body_bytes: int) -> bool:
         """Whether one more request of this size may wait here."""
         waiting = len(self.rendering) + len(self.queued)
-        return waiting < self._bounds.requests and self.waiting_bytes + body_bytes <= self._bounds.body_bytes
+        bounds = self._bounds
+        return (
+            waiting < bounds.requests
+            and len(self.by_id) < bounds.total_requests
+            and self.waiting_bytes + body_bytes <= bounds.body_bytes
+        )
 
     def enter(self, request: Tracked) -> None:
         """Take a new request in; its id must be free."""

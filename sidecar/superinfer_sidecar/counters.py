@@ -81,6 +81,7 @@ class Counters:
     refused: Counter[str] = field(default_factory=Counter)
     slack_ms: dict[str, Histogram] = field(default_factory=dict)
     ttft: Score = field(default_factory=Score)
+    itl: Score = field(default_factory=Score)
     e2e: Score = field(default_factory=Score)
 
     def observe_slack(self, contract: str, slack_ms: float) -> None:

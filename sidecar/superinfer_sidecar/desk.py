@@ -1,14 +1,15 @@
 """The sidecar's desk: takes requests in, admits, queues, dispatches, follows and ends them.
 
-Everything happens synchronously on the event loop's thread, with `now` from one injected clock, so a decision and
-the enqueue it stands for are one step. The desk does no I/O: engine and ingresses are ports that return at once.
-Every request that enters leaves exactly once, by its last output, a refusal, a cancel, a loss or the end.
+Everything happens synchronously on the event loop's thread, with `now` from one injected clock, so a decision
+and the enqueue it stands for are one step. The desk does no I/O: engine and ingresses are ports that return at
+once. Every request that enters leaves exactly once: by its last output, a refusal, a cancel, a loss or the end.
 """
 
 from collections.abc import Callable, Iterable
 
 from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.scheduling.state import Phase
+from superinfer_core.slo import Rank
 from superinfer_proto.v1 import engine_pb2, work_pb2
 from superinfer_sidecar import answers
 from superinfer_sidecar.backpressure import BackPressure
@@ -94,7 +95,7 @@ class Desk:
 
     def rendered(self, batch: Iterable[engine_pb2.Rendered]) -> None:
         """Sizes arrived: admit and enqueue, or refuse."""
-        now_ms = self._clock_ms()
+        now_ms = self.last_frame_ms = self._clock_ms()
         for rendered in batch:
             request = self.book.rendering.get(rendered.request_id)
             if request is None:
@@ -183,7 +184,7 @@ class Desk:
                 message = f"attempt {submit.attempt} is older than attempt {known.attempt}"
                 raise InvalidSubmitError(RefusalCode.INVALID_REQUEST, message, "attempt")
             self._take_back(known)
-        refusal = self._closed(len(submit.body))
+        refusal = self._closed(len(submit.body), promise.slo.rank)
         if refusal is not None:
             self._refuse(submit, owner, refusal)
             return
@@ -207,13 +208,19 @@ class Desk:
         assert self.engine is not None  # _closed refuses otherwise
         self.engine.render(request.request_id, submit.path, submit.body)
 
-    def _closed(self, body_bytes: int) -> Refusal | None:
+    def _closed(self, body_bytes: int, rank: Rank) -> Refusal | None:
         """Why nothing can enter now, whatever it asks for."""
         if self.draining:
             return Refusal(RefusalCode.SHUTTING_DOWN, answers.DRAINING, retry_after_ms=_IDLE_RETRY_MS)
         if self.engine is None:
             return Refusal(RefusalCode.NO_EXECUTORS, answers.NO_ENGINE, retry_after_ms=_IDLE_RETRY_MS)
-        if not self.book.has_room(body_bytes):
+        if not self.book.fits(body_bytes):
+            return Refusal(RefusalCode.TOO_LARGE, f"a body of {body_bytes} bytes is larger than the whole queue")
+        while not self.book.has_room(body_bytes):
+            given_way = self.dispatcher.gives_way(rank)
+            if given_way is not None:
+                self.end(given_way, RefusalCode.SHED, answers.SHED)
+                continue
             return Refusal(
                 RefusalCode.SATURATED,
                 f"the queue is full: {len(self.book.queued) + len(self.book.rendering)} requests wait",
@@ -260,7 +267,6 @@ class Desk:
             request.first_token_ms = now_ms
             if request.prediction is not None:
                 self.counters.ttft.observe(request.prediction.ttft_ms, now_ms - request.arrived_ms)
-        request.last_token_ms = now_ms
         request.phase = Phase.DECODE
         request.output_tokens += tokens
         request.changed()
@@ -284,6 +290,9 @@ class Desk:
         self.planner.lengths.observe(request.slo.contract, max(1, request.output_tokens // request.places))
         if request.prediction is not None:
             self.counters.e2e.observe(request.prediction.e2e_ms, now_ms - request.arrived_ms)
+            gaps = request.output_tokens // request.places - 1
+            if gaps > 0 and request.first_token_ms is not None:
+                self.counters.itl.observe(request.prediction.itl_ms, (now_ms - request.first_token_ms) / gaps)
 
     def _take_back(self, request: Tracked) -> None:
         """Out of the book, and out of the engine if it is there."""

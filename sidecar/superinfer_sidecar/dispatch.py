@@ -1,15 +1,22 @@
 """Which queued requests the engine gets, and which can no longer start in time.
 
-The window is max_num_seqs places plus a few spare ones, which only requests may take that the engine would displace
-another for: so order stays here, by slack, and inside the batch the engine's scheduler decides.
+The window is max_num_seqs places plus a few spare ones, which only requests may take that the engine would
+displace another for: so order stays here, by slack, and inside the batch the engine's scheduler decides.
 """
 
+from typing import Final
+
 from superinfer_core.scheduling.slack import end_deadline_ms, first_token_deadline_ms
+from superinfer_core.slo import Rank
+from superinfer_proto.v1 import work_pb2
 from superinfer_sidecar.book import Book
 from superinfer_sidecar.counters import Counters
 from superinfer_sidecar.planner import Planner
 from superinfer_sidecar.ports import EnginePort
 from superinfer_sidecar.tracked import Tracked
+
+_HANDED_OVER: Final = work_pb2.Submit()
+"""Stands for a body that is the engine's now: bodies of running requests are not kept here."""
 
 
 class Dispatcher:
@@ -39,16 +46,28 @@ class Dispatcher:
         return self._planner.policy.window_extra
 
     def expired(self, now_ms: float) -> list[Tracked]:
-        """Requests still waiting here whose first token or end was due before now."""
-        if self._pass_through or not self._planner.policy.shed_lost:
+        """Requests still waiting here that would be late even if they started now.
+
+        Until predictions rest on measurements, only those whose first token or end was due already.
+        """
+        planner = self._planner
+        if self._pass_through or not planner.policy.shed_lost:
             return []
         late = []
-        for requests in (self._book.queued, self._book.rendering):
-            for request in requests.values():
-                state = request.state()
-                if min(first_token_deadline_ms(state), end_deadline_ms(state)) < now_ms:
-                    late.append(request)
+        for request in (*self._book.queued.values(), *self._book.rendering.values()):
+            state = request.state()
+            over = min(first_token_deadline_ms(state), end_deadline_ms(state)) < now_ms
+            if over or (planner.trusted and planner.slack_ms(state, now_ms) < 0):
+                late.append(request)
         return late
+
+    def gives_way(self, rank: Rank) -> Tracked | None:
+        """The least important waiting request (the youngest of them), if sheddable and below `rank`."""
+        waiting = (*self._book.queued.values(), *self._book.rendering.values())
+        least = max(waiting, key=lambda request: (request.slo.rank, request.sequence), default=None)
+        if least is None or not least.slo.rank.sheddable or not least.slo.rank > rank:
+            return None
+        return least
 
     def queued_prefill_tokens(self) -> int:
         """Prompt tokens that wait here."""
@@ -99,3 +118,4 @@ class Dispatcher:
         if request.first_token_ms is not None:
             slo.since_first_token_ms = max(0.0, now_ms - request.first_token_ms)
         engine.submit(request.submit)
+        request.submit = _HANDED_OVER

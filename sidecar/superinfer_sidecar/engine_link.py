@@ -1,7 +1,7 @@
 """The connection to the engine: found again for ever, one port per generation.
 
-A broken stream, a stall or an engine that restarts ends the port; the desk is told once and a new one follows when
-an engine answers again.
+A broken stream, a stall or an engine that restarts ends the port; the desk is told once and a new one follows
+when an engine answers again.
 """
 
 import asyncio

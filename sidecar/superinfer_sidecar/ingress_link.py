@@ -1,6 +1,6 @@
 """One ingress' stream: what it is owed, bounded, and the reading of what it sends.
 
-An ingress that leaves more unread than the bound is cut off: its requests are cancelled and the stream is reset.
+An ingress that leaves more unread than the bound is cut off: its requests are cancelled, its stream ended.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Collects what one stream has to say and writes it in as few messages as its reader's pace allows.
 
-While a write is under way everything new is collected; the next write takes all of it. One task per stream, no
-task per message.
+While a write is under way everything new is collected; the next write takes all of it. One task per stream,
+none per message.
 """
 
 import asyncio

@@ -33,6 +33,7 @@ UNPROFILED: Final = StepModel(
 
 REPORT_QUANTILE: Final = 0.9
 _LEARN_EVERY_MS: Final = 2.0
+_STEPS_TO_TRUST: Final = 50
 _CONTEXT_FRESH_MS: Final = 20.0
 
 
@@ -45,11 +46,23 @@ class Planner:
         self.steps = OnlineStepModel(profile.steps if profile else UNPROFILED)
         self.lengths = OutputLengths()
         self.max_num_seqs = 1
+        for quantile in (0.5, REPORT_QUANTILE, 0.99):
+            self.steps.coverage(quantile)  # scored from the first step on
         self._forecast = ArrivalForecast()
         self._limits = EngineState(max_num_seqs=1, max_step_tokens=2048, kv_total_tokens=1 << 20)
         self._context: DecisionContext | None = None
         self._context_ms = 0.0
         self._learned_ms = 0.0
+
+    @property
+    def profiled(self) -> bool:
+        """Whether predictions start from a measured profile."""
+        return self.profile is not None
+
+    @property
+    def trusted(self) -> bool:
+        """Whether predictions rest on measurements: a profile, or enough steps seen."""
+        return self.profiled or self.steps.observed >= _STEPS_TO_TRUST
 
     def on_engine(self, info: engine_pb2.EngineInfo) -> None:
         """Take the limits of a (new) engine."""

@@ -20,8 +20,10 @@ from superinfer_sidecar.backpressure import TIGHTEN_ABOVE
 from superinfer_sidecar.book import Book, Bounds
 from superinfer_sidecar.desk import Desk
 from superinfer_sidecar.engine_link import EngineConnection, EngineLink
+from superinfer_sidecar.http import Page, start_pages
 from superinfer_sidecar.ingress_link import IngressLink, serve_ingress
 from superinfer_sidecar.load import REPORT_EVERY_MS, LoadReporter
+from superinfer_sidecar.metrics import CONTENT_TYPE, render_metrics
 from superinfer_sidecar.peers import is_local, server_credentials
 from superinfer_sidecar.planner import Planner
 from superinfer_sidecar.relay import relay
@@ -54,8 +56,10 @@ class Sidecar:
         self.reporter = LoadReporter(self.desk)
         self.links: set[IngressLink] = set()
         self.port = 0
+        self.metrics_port = 0
         self._health = health.aio.HealthServicer()
         self._server: Any = None
+        self._pages: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._drained = asyncio.Event()
         self._engine = EngineConnection(
@@ -80,6 +84,8 @@ class Sidecar:
         else:
             self.port = server.add_secure_port(settings.listen, server_credentials(settings.tls))
         await server.start()
+        if settings.metrics_port >= 0:
+            await self._start_pages()
         await self._health.set(ALIVE, health_pb2.HealthCheckResponse.SERVING)
         await self._tell_health()
         self._tasks = [
@@ -98,6 +104,8 @@ class Sidecar:
         self.desk.end_all()
         await asyncio.sleep(0.05)  # the last outputs are written in the next turns of the loop
         await self._server.stop(grace=0.2)
+        if self._pages is not None:
+            self._pages.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -113,6 +121,16 @@ class Sidecar:
     def ready(self) -> bool:
         """Whether work is taken."""
         return self.desk.engine is not None and not self.desk.draining
+
+    async def _start_pages(self) -> None:
+        plain = "text/plain; charset=utf-8"
+        pages: dict[str, Page] = {
+            "/metrics": lambda: (200, CONTENT_TYPE, render_metrics(self.desk)),
+            "/livez": lambda: (200, plain, b"alive\n"),
+            "/readyz": lambda: (200, plain, b"ready\n") if self.ready else (503, plain, b"not ready\n"),
+        }
+        self._pages = await start_pages(self._settings.metrics_host, self._settings.metrics_port, pages)
+        self.metrics_port = self._pages.sockets[0].getsockname()[1]
 
     # --- ingresses
 

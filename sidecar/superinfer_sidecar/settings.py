@@ -27,7 +27,7 @@ class SidecarSettings:
         engine_socket: the engine's Unix socket; it may not exist yet.
         executor_name: the name ingresses know this executor by.
         profile, policy: files of the predictor's profile and the scheduling policy, or None for defaults.
-        metrics_port: 0 for a free port, negative for none.
+        metrics_host, metrics_port: of /metrics, /livez and /readyz; port 0 for a free one, negative for none.
         enforce: admission refuses what cannot be kept; False admits everything (baselines).
         pass_through: hand everything to the engine at once, in order of arrival (baselines).
         max_queued, max_queued_bytes: bound of what waits here, by count and by bytes of bodies.
@@ -42,6 +42,7 @@ class SidecarSettings:
     profile: Path | None = None
     policy: Path | None = None
     metrics_port: int = -1
+    metrics_host: str = "127.0.0.1"
     enforce: bool = True
     pass_through: bool = False
     max_queued: int = 1024
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--profile", type=Path, help="profile of `superinfer profile` (JSON)")
     add("--policy", type=Path, help="scheduling policy (YAML)")
     add("--metrics-port", type=int, default=-1, help="port of /metrics, 0 for a free one, negative for none")
+    add("--metrics-host", default="127.0.0.1", help="address of /metrics, /livez and /readyz")
     add("--admission", choices=("enforce", "skip"), default="enforce", help="skip admits everything")
     add("--order", choices=("slack", "fcfs"), default="slack", help="fcfs hands all to the engine at once")
     add("--max-queued", type=int, default=1024, help="requests that may wait")
@@ -96,6 +98,7 @@ def parse_settings(argv: Sequence[str]) -> SidecarSettings:
         profile=given.profile,
         policy=given.policy,
         metrics_port=given.metrics_port,
+        metrics_host=given.metrics_host,
         enforce=given.admission == "enforce",
         pass_through=given.order == "fcfs",
         max_queued=given.max_queued,

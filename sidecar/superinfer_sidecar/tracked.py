@@ -52,7 +52,6 @@ class Tracked:
     computed_tokens: int = 0
     expected_output_tokens: int = 1
     first_token_ms: float | None = None
-    last_token_ms: float | None = None
     preemptions: int = 0
     prediction: Prediction | None = None
     _state: RequestState | None = field(default=None, repr=False)

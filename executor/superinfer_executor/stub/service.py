@@ -58,7 +58,7 @@ class StubEngine(engine_pb2_grpc.EngineServicer):
         )
 
     @override
-    async def Run(self, request_iterator: Any, context: Any) -> None:  # noqa: N802 (name of the rpc)
+    async def Run(self, request_iterator: Any, context: Any) -> None:
         """One sidecar's stream: take work, send one frame per step."""
         batch = Batch(self._settings, self._words)
         work = asyncio.Event()
@@ -83,7 +83,7 @@ class StubEngine(engine_pb2_grpc.EngineServicer):
                 await stepping
 
     @override
-    async def Render(self, request_iterator: Any, context: Any) -> None:  # noqa: N802 (name of the rpc)
+    async def Render(self, request_iterator: Any, context: Any) -> None:
         """Sizes of request bodies."""
         while (batch := await context.read()) is not grpc.aio.EOF:
             if self._settings.render_ms:
