@@ -9,15 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from superinfer_core.refusal import RefusalCode
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
+from superinfer_core.refusal import RefusalCode
 from superinfer_executor.engine.refusals import RequestRefusedError
 
 CHAT_PATH: Final = "/v1/chat/completions"
 COMPLETIONS_PATH: Final = "/v1/completions"
-MODELS: Final[Mapping[str, type[Any]]] = {CHAT_PATH: ChatCompletionRequest, COMPLETIONS_PATH: CompletionRequest}
+MODELS: Final[Mapping[str, type[Any]]] = {
+    CHAT_PATH: ChatCompletionRequest,
+    COMPLETIONS_PATH: CompletionRequest,
+}
 
 RESERVED_ARGS_PREFIX: Final = "slo_"
 RESERVED_ARGS: Final = frozenset({"resume_token_ids", "kv_transfer_params", "ec_transfer_params"})

@@ -41,9 +41,9 @@ class StepwiseLLM(AsyncLLM):  # type: ignore[misc]
 
         self.engine_core.get_output_async = get_output_and_tell
         # The handler that vLLM started at construction sits in the unwrapped call; start it afresh.
-        if self.output_handler is not None:
-            self.output_handler.cancel()
-            self.output_handler = None
+        handler, self.output_handler = getattr(self, "output_handler", None), None
+        if handler is not None:
+            handler.cancel()
         self._run_output_handler()
 
     @override
@@ -104,7 +104,7 @@ class StepwiseLLM(AsyncLLM):  # type: ignore[misc]
     async def _engine_request(
         self, owner: EngineRequest, prompt: Any, params: Any, request_id: str, options: dict[str, Any]
     ) -> Any:
-        """vLLM's engine request for all choices: validated, with the promise in it."""
+        """The engine request for all choices: validated, with the promise in it."""
         if self.errored:
             raise EngineDeadError
         # Every step is wanted, whatever the client asked to be sent.

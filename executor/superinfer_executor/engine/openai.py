@@ -6,7 +6,6 @@ said.
 
 import time
 from argparse import Namespace
-from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -54,8 +53,11 @@ class OpenAISurface:
         """Whether a tool or reasoning parser stands between generated text and chat content."""
         return self._chat.parser_cls is not None
 
-    async def answer(self, body: Body) -> AsyncIterator[str] | Any:
-        """SSE lines of a streamed answer, or the response object; raises RequestRefusedError."""
+    async def answer(self, body: Body) -> Any:
+        """An iterator of SSE lines where the body streams, else the response object.
+
+        Raises RequestRefusedError, and whatever vLLM raises for a body it does not like.
+        """
         create = self._chat.create_chat_completion if body.chat else self._completion.create_completion
         result = await create(body.request, None)
         if isinstance(result, ErrorResponse):

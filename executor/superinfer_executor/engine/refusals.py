@@ -4,10 +4,10 @@ import logging
 from typing import Any, Final
 
 from pydantic import ValidationError
-from superinfer_core.refusal import RefusalCode
 from vllm.exceptions import VLLMClientError, VLLMNotFoundError
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
+from superinfer_core.refusal import RefusalCode
 from superinfer_proto.v1 import slo_pb2
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ class EngineRequest(Protocol):
 
     @property
     def priority(self) -> int:
-        """vLLM's priority (lower first); 0 unless its priority policy runs."""
+        """Lower goes first in the engine; 0 unless its priority policy runs."""
 
     @property
     def delivered(self) -> Sequence[DeliveredGroup]:

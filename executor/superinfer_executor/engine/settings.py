@@ -61,7 +61,7 @@ def misleading_variables(environment: Mapping[str, str]) -> list[str]:
 def engine_args(
     settings: EngineSettings, *, cpu: bool, cpu_flags: frozenset[str], scheduler_cls: str | None
 ) -> list[str]:
-    """vLLM's command line: ours first, the user's last."""
+    """Command line for vLLM: ours first, the user's last."""
     given = settings.vllm_args
     arguments = ["--model", settings.model, "--served-model-name", settings.served_model_name]
     defaults: list[tuple[str, ...]] = [

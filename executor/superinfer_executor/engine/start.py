@@ -33,7 +33,7 @@ def is_cpu() -> bool:
 
 
 async def start_engine(arguments: list[str], *, scheduler: str, progress: Progress) -> Engine:
-    """An engine that has loaded its model; blocks the loop while it does, since nothing else is served yet."""
+    """An engine that has loaded its model; blocks the loop meanwhile, since nothing is served yet."""
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
     from vllm.usage.usage_lib import UsageContext

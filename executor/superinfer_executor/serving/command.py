@@ -134,7 +134,7 @@ def main(argv: Sequence[str]) -> int:
         arguments = _prepare(settings.engine, facts_path)
         import uvloop
 
-        code = uvloop.run(_serve(settings, arguments, facts_path, events))
+        code: int = uvloop.run(_serve(settings, arguments, facts_path, events))
     logging.shutdown()
     return code
 

@@ -96,7 +96,8 @@ class FrameAssembler:
 
     def _flush(self) -> None:
         # Facts of steps without output (prefill only) come first, in frames of their own.
-        *earlier, facts = self._take_facts() or [None]
+        taken = self._take_facts()
+        earlier, facts = taken[:-1], taken[-1] if taken else None
         for sink, outputs in self._sinks.items():
             for fact in earlier:
                 sink.send(work_pb2.Frame(step=self.step, facts=fact))

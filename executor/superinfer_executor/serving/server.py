@@ -1,5 +1,6 @@
 """The gRPC server on its Unix socket, with health and reflection. Event loop only."""
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,8 +41,7 @@ class EngineServer:
 
 async def start_server(service: EngineService, socket: Path) -> EngineServer:
     """Serve on the socket, ours alone (mode 0600); a stale socket file is replaced."""
-    socket.parent.mkdir(parents=True, exist_ok=True)
-    socket.unlink(missing_ok=True)
+    _make_room(socket)
     server = grpc.aio.server(options=OPTIONS)
     engine_pb2_grpc.add_EngineServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     health = HealthServicer()
@@ -49,7 +49,15 @@ async def start_server(service: EngineService, socket: Path) -> EngineServer:
     for name in ("", SERVICE_NAME):
         await health.set(name, health_pb2.HealthCheckResponse.SERVING)
     reflection.enable_server_reflection((SERVICE_NAME, reflection.SERVICE_NAME), server)
-    server.add_insecure_port(f"unix:{socket}")
+    mask = os.umask(0o177)
+    try:
+        server.add_insecure_port(f"unix:{socket}")
+    finally:
+        os.umask(mask)
     await server.start()
-    socket.chmod(0o600)
     return EngineServer(server, health, socket)
+
+
+def _make_room(socket: Path) -> None:
+    socket.parent.mkdir(parents=True, exist_ok=True)
+    socket.unlink(missing_ok=True)

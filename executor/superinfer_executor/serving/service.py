@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
-from superinfer_core.refusal import RefusalCode
 from typing_extensions import override
 
+from superinfer_core.refusal import RefusalCode
 from superinfer_executor.engine.bodies import body_limit_bytes
 from superinfer_executor.engine.start import Engine
 from superinfer_executor.serving.facts import FactsSocket
@@ -74,9 +74,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         self._breaking: set[asyncio.Task[None]] = set()
         self.dead = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._frames = FrameAssembler(
-            loop, is_running=self.registry.is_running, take_facts=self._take_facts
-        )
+        self._frames = FrameAssembler(loop, is_running=self.registry.is_running, take_facts=self._take_facts)
         self._hooks = StreamHooks(
             emit=lambda stream, output: self._frames.add(stream.owner, output),
             settle=self._frames.settle,
@@ -97,7 +95,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
     # -- rpc --
 
     @override
-    async def Run(self, request_iterator: Any, context: Any) -> None:  # noqa: N802 (name of the rpc)
+    async def Run(self, request_iterator: Any, context: Any) -> None:
         """One sidecar's stream: take work, send one frame per engine step."""
         await context.write(engine_pb2.FromEngine(info=self._engine.info))
         sink = RunStream()
@@ -117,7 +115,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
             task.add_done_callback(self._breaking.discard)
 
     @override
-    async def Render(self, request_iterator: Any, context: Any) -> None:  # noqa: N802 (name of the rpc)
+    async def Render(self, request_iterator: Any, context: Any) -> None:
         """Prompt ids and sizes of bodies; nothing is generated."""
         lock = asyncio.Lock()
 

@@ -7,7 +7,6 @@ instants are passed in.
 from typing import Any, Final
 
 from superinfer_core.slo import BEST_EFFORT_TIER_RANK, Rank, RequestSlo, Tier
-
 from superinfer_executor.plugin.request_slo import MAX_MS, EnginePromise, promise_extra_args
 from superinfer_proto.v1 import slo_pb2, work_pb2
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from superinfer_core.refusal import RefusalCode
-
 from superinfer_executor.engine.bodies import Body, parse_body
 from superinfer_executor.engine.openai import CREATED_S, OpenAISurface
 from superinfer_executor.engine.refusals import RequestRefusedError, refusal_of, refusal_of_info
@@ -217,7 +216,7 @@ class Stream:
             self._surface.use_rendered_prompt(body, list(submit.prompt_token_ids))
 
     def _take_error_line(self, line: str) -> None:
-        """vLLM reports failures inside a stream as an event: ours is an error output instead."""
+        """A failure inside a stream is an event for vLLM: ours is an error output instead."""
         if self._failure is None:
             info = json.loads(line.removeprefix("data: "))["error"]
             self._failure = refusal_of_info(
