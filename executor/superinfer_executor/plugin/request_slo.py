@@ -87,7 +87,7 @@ def parse_promise(extra_args: Mapping[str, Any] | None) -> EnginePromise:
             raise InvalidRequestSlo(
                 key, extra_args[key], f"unknown key; use one of {', '.join(sorted(KEYS))}"
             )
-    resume = _token_ids(extra_args.get(RESUME_TOKEN_IDS))
+    resume = resume_token_ids(extra_args)
     if not resume and not any(key in extra_args for key in KEYS):
         return NO_PROMISE
     return EnginePromise(
@@ -97,6 +97,11 @@ def parse_promise(extra_args: Mapping[str, Any] | None) -> EnginePromise:
         expected_output_tokens=_whole(extra_args, EXPECTED_OUTPUT_TOKENS, 1, MAX_TOKENS),
         resume_token_ids=resume,
     )
+
+
+def resume_token_ids(extra_args: Mapping[str, Any] | None) -> tuple[int, ...]:
+    """The tokens delivered before, in order; raises InvalidRequestSlo."""
+    return _token_ids(extra_args.get(RESUME_TOKEN_IDS)) if extra_args else ()
 
 
 def promise_extra_args(promise: EnginePromise) -> dict[str, Any]:

@@ -1,22 +1,28 @@
 """What each engine step did and how long it took, on its way from vLLM's core process to ours.
 
-One msgpack datagram per step on a Unix socket named by SUPERINFER_STEP_FACTS_SOCKET. Promise: sending never
-blocks and never raises; what the reader is too slow or too absent for is dropped and counted, and the count
-travels with the next one. The channel is ours because vLLM's metric fields change with its versions.
-Imports nothing of vLLM.
+Msgpack datagrams on a Unix socket named by SUPERINFER_STEP_FACTS_SOCKET. Promise: sending never blocks and
+never raises. Linux queues ten datagrams on such a socket, so steps the reader has no room for wait here and
+travel together with a later one; what still finds no room is dropped, oldest first, and counted. The channel
+is ours because vLLM's metric fields change with its versions. Imports nothing of vLLM.
 """
 
 import os
 import socket
 import time
+from collections import deque
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 SOCKET_ENV: Final = "SUPERINFER_STEP_FACTS_SOCKET"
-MAX_LISTED: Final = 256
-"""Preemptions and prefills named in one message; a datagram stays well below the socket's buffer."""
+MAX_LISTED: Final = 64
+"""Preemptions and prefills named of one step; a datagram stays well below the socket's buffer."""
+MAX_BACKLOG_STEPS: Final = 512
+MAX_STEPS_PER_DATAGRAM: Final = 15
+_ARRAY_OF: Final = tuple(bytes([0x90 | length]) for length in range(MAX_STEPS_PER_DATAGRAM + 1))
+"""Msgpack's headers of short arrays: messages are encoded once, and only then put together."""
 RECONNECT_S: Final = 0.5
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
 MAX_DATAGRAM_BYTES: Final = 1 << 20
@@ -54,7 +60,7 @@ class StepFactsMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         prefill_budget_tokens: prefill the plan allowed; None when there was nothing to plan.
         preemptions: who left the batch.
         progress: prefills under way.
-        dropped: messages lost so far because nobody took them.
+        dropped: steps lost so far because nobody took them.
         invalid_promises: requests so far whose slo keys could not be read and were served as best effort.
     """
 
@@ -75,11 +81,11 @@ class StepFactsMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     invalid_promises: int = 0
 
 
-_decoder = msgspec.msgpack.Decoder(StepFactsMessage)
+_decoder = msgspec.msgpack.Decoder(tuple[StepFactsMessage, ...])
 
 
-def decode_step_facts(datagram: bytes) -> StepFactsMessage:
-    """The message of one datagram; raises msgspec.DecodeError (ValidationError is one) for anything else."""
+def decode_step_facts(datagram: bytes) -> tuple[StepFactsMessage, ...]:
+    """The steps of one datagram, oldest first; raises msgspec.DecodeError for anything else."""
     return _decoder.decode(datagram)
 
 
@@ -101,6 +107,7 @@ class StepFactsSender:
         self._socket: socket.socket | None = None
         self._retry_at_s = 0.0
         self._encoder = msgspec.msgpack.Encoder()
+        self._backlog: deque[bytes] = deque()
         self.dropped = 0
 
     @classmethod
@@ -114,23 +121,30 @@ class StepFactsSender:
         return self._path is not None
 
     def send(self, message: StepFactsMessage) -> bool:
-        """Hand over one message; False when it was dropped."""
+        """Hand over one step and those that still wait; False when the reader had no room or is not there."""
         if self._path is None:
             return False
+        self._backlog.append(self._encoder.encode(message))
+        if len(self._backlog) > MAX_BACKLOG_STEPS:
+            self._backlog.popleft()
+            self.dropped += 1
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Try to hand over the steps that wait; True when none is left."""
         connected = self._socket or self._connect()
-        if connected is None:
-            self.dropped += 1
-            return False
-        try:
-            connected.send(self._encoder.encode(message))
-        except BlockingIOError:
-            self.dropped += 1
-            return False
-        except OSError:  # the reader went away; a new one may come to the same place
-            self.close()
-            self.dropped += 1
-            return False
-        return True
+        while connected is not None and self._backlog:
+            steps = list(islice(self._backlog, MAX_STEPS_PER_DATAGRAM))
+            try:
+                connected.send(_ARRAY_OF[len(steps)] + b"".join(steps))
+            except BlockingIOError:
+                return False
+            except OSError:  # the reader went away; a new one may come to the same place
+                self.close()
+                return False
+            for _ in steps:
+                self._backlog.popleft()
+        return not self._backlog
 
     def close(self) -> None:
         """Let go of the socket; a later send connects again."""
