@@ -2,7 +2,7 @@
 
 import typer
 
-from superinfer.commands import demo, keys, profile, serve
+from superinfer.commands import contract, demo, keys, profile, serve
 
 app = typer.Typer(
     name="superinfer",
@@ -13,6 +13,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 app.command(help=serve.HELP)(serve.serve)
+app.add_typer(contract.app, name="contract")
 app.command(help=profile.HELP)(profile.profile)
 app.command(help=demo.HELP)(demo.demo)
 app.add_typer(keys.app, name="keys")

@@ -118,7 +118,9 @@ class Client:
             "temperature": 0,
             "stream": True,
         }
-        headers = {"x-request-id": ask.id, "x-slo-contract-id": ask.contract, **ask.headers}
+        headers = {"x-request-id": ask.id, **ask.headers}
+        if ask.contract:
+            headers["x-slo-contract-id"] = ask.contract
         answer.sent_s = time.monotonic()
         try:
             async with self._http.stream(

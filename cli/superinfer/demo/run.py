@@ -86,8 +86,8 @@ async def _apply_contracts(
 
 async def _until_listed(http: httpx.AsyncClient, names: set[str]) -> None:
     async with asyncio.timeout(CONTRACTS_SEEN_WITHIN_S):
-        while not names <= {c.get("service_id") for c in await _contracts(http)}:
-            await asyncio.sleep(0.1)  # noqa: ASYNC110 - what is waited for is in another process
+        while not names <= {c.get("service_id") for c in await _contracts(http)}:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)  # what is waited for happens in another process
 
 
 async def _contracts(http: httpx.AsyncClient) -> list[dict[str, Any]]:

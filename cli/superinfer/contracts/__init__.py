@@ -1,0 +1,1 @@
+"""Contract documents from files and stdin, for the `contract` commands."""
