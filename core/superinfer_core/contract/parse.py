@@ -7,20 +7,22 @@ typing mistake in a promise must not become no promise. Pure; safe from any thre
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND, ChipletPool
-from superinfer_core.api.v1alpha1.meta import API_VERSION, ApiModel
+from superinfer_core.api.v1alpha1.meta import API_VERSION, ApiModel, ObjectMeta
 from superinfer_core.api.v1alpha1.slocontract import SLOCONTRACT_KIND, SLOContract
 from superinfer_core.contract.document import load_document, load_documents, plain_mapping
 from superinfer_core.contract.field_errors import problems_of
+from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.known_fields import unknown_fields
 from superinfer_core.contract.problems import ContractInvalid, FieldProblem, shown
 from superinfer_core.contract.short_form import is_short, long_from_short
 from superinfer_core.contract.spec_checks import contract_problems
 
+_KEPT_METADATA: Final = tuple(info.alias or name for name, info in ObjectMeta.model_fields.items())
 _Model = TypeVar("_Model", bound=ApiModel)
 
 
@@ -88,14 +90,43 @@ def read_contract(resource: Mapping[str, Any]) -> SLOContract:
     Raises:
         ContractInvalid: with everything that is wrong.
     """
+    # managedFields and status can be larger than any contract, and are not the user's.
+    parts = {key: resource[key] for key in ("apiVersion", "kind", "spec") if key in resource}
+    metadata = resource.get("metadata")
+    if isinstance(metadata, Mapping):
+        parts["metadata"] = {key: metadata[key] for key in _KEPT_METADATA if key in metadata}
     try:
-        plain = plain_mapping({k: v for k, v in resource.items() if k != "status"})
-        contract = SLOContract.model_validate(plain, by_alias=True, by_name=False)
+        contract = SLOContract.model_validate(plain_mapping(parts), by_alias=True, by_name=False)
     except ValidationError as error:
         raise ContractInvalid(problems_of(error)) from None
     if problems := contract_problems(contract):
         raise ContractInvalid(tuple(problems))
     return contract
+
+
+def stored_from_resource(resource: Mapping[str, Any]) -> StoredContract:
+    """A custom resource as resolution takes it; what cannot be read is kept with its problems."""
+    try:
+        return StoredContract.of(read_contract(resource))
+    except ContractInvalid as invalid:
+        metadata = resource.get("metadata")
+        meta = metadata if isinstance(metadata, Mapping) else {}
+        generation = meta.get("generation")
+        return StoredContract(
+            namespace=str(meta.get("namespace") or "default"),
+            name=str(meta.get("name") or ""),
+            spec=None,
+            created=str(meta.get("creationTimestamp") or ""),
+            uid=str(meta.get("uid") or ""),
+            generation=generation if isinstance(generation, int) else 0,
+            invalid=invalid.problems,
+        )
+
+
+def document_of(contract: SLOContract) -> dict[str, Any]:
+    """The contract as a plain document in the long form, without status: what to write to a file."""
+    document: dict[str, Any] = contract.model_dump(mode="json", exclude_none=True, exclude={"status"})
+    return document
 
 
 def _strictly(

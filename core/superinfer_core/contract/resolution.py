@@ -40,6 +40,8 @@ class ResolvedContract:
         fields: every effective field by path, with its origin.
         problems: empty where all is well.
         parent: service key of the parent.
+        accepted: it is valid and contradicts nothing that was there first.
+        pool_known, pool_measured: whether feasibility could be judged, wholly with a profile.
     """
 
     key: str
@@ -49,6 +51,9 @@ class ResolvedContract:
     fields: Fields
     problems: tuple[ContractProblem, ...]
     parent: str | None
+    accepted: bool
+    pool_known: bool = False
+    pool_measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ def _resolved(
     pools: Mapping[str, PoolFacts] | None,
 ) -> ResolvedContract:
     if fields is None:
-        return _report(linked, None, {}, tuple(linked.problems))
+        return _report(linked, None, {}, tuple(linked.problems), None)
     problems: list[ContractProblem] = []
     pool = choose_pool(linked, fields, pools)
     if pool.problem is not None:
@@ -124,7 +129,7 @@ def _resolved(
     )
     if pool.facts is not None and pool.problem is None:
         problems += feasibility_problems(linked.key, contract, pool.facts, pools or {})
-    return _report(linked, None if _shut_out(pool) else contract, fields, tuple(problems))
+    return _report(linked, None if _shut_out(pool) else contract, fields, tuple(problems), pool)
 
 
 def _shut_out(pool: PoolChoice) -> bool:
@@ -137,7 +142,9 @@ def _report(
     effective: EffectiveContract | None,
     fields: Fields,
     problems: tuple[ContractProblem, ...],
+    pool: PoolChoice | None,
 ) -> ResolvedContract:
+    facts = pool.facts if pool is not None and pool.problem is None else None
     return ResolvedContract(
         key=linked.key,
         service_key=linked.service_key,
@@ -146,4 +153,7 @@ def _report(
         fields=MappingProxyType(dict(fields)),
         problems=problems,
         parent=linked.parent.service_key if linked.parent is not None else None,
+        accepted=linked.accepted,
+        pool_known=facts is not None,
+        pool_measured=facts is not None and facts.unloaded is not None,
     )
