@@ -82,11 +82,11 @@ class FactsSocket:
             while True:
                 datagram = self._socket.recv(MAX_DATAGRAM_BYTES)
                 try:
-                    message = decode_step_facts(datagram)
+                    steps = decode_step_facts(datagram)
                 except msgspec.DecodeError:
                     self.unreadable += 1
                     continue
-                self._facts.append(self._translate(message))
+                self._facts.extend(self._translate(step) for step in steps)
 
     def _translate(self, message: StepFactsMessage) -> work_pb2.StepFacts:
         facts = work_pb2.StepFacts(
