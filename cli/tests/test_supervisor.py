@@ -75,7 +75,7 @@ async def test_progress_and_plain_output_of_a_process_are_told_apart(tmp_path: P
     supervisor.start()
     assert await supervisor.wait_ready()
     await supervisor.stop()
-    assert [event.detail for event in events if event.kind is EventKind.PROGRESS] == ["half way"]
+    assert [event.detail for event in events if event.kind is EventKind.PROGRESS] == ["loading: half way"]
     assert "a line that is no event" in (tmp_path / "engine.log").read_text()
 
 
@@ -128,4 +128,6 @@ def test_waits_double_up_to_a_bound_and_a_healthy_spell_is_forgiven() -> None:
     assert [backoff.delay_s(n) for n in (1, 2, 3, 10, 10_000)] == [0.5, 1, 2, 20, 20]
     assert backoff.crashes_in_a_row(7, ran_s=60) == 1
     assert backoff.crashes_in_a_row(7, ran_s=1) == 8
-    assert not backoff.gives_up(50, ever_ready=True)
+    assert not backoff.gives_up(50, returncode=1, ever_ready=True)
+    assert backoff.gives_up(1, returncode=2, ever_ready=False)
+    assert not backoff.gives_up(1, returncode=1, ever_ready=False)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from superinfer.exit_codes import USAGE
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -11,7 +13,8 @@ class Backoff:
         first_s, most_s: the first and the longest wait.
         healthy_s: a process that ran this long before it crashed counts as healthy.
         tries_before_ready: crashes allowed before the process was ever ready; then it is given up, since
-            something is wrong with the installation rather than with one run.
+            something is wrong with the installation rather than with one run. A process that says its command
+            line is wrong is given up at once.
     """
 
     first_s: float = 0.5
@@ -27,6 +30,8 @@ class Backoff:
         """The count after one more crash."""
         return 1 if ran_s >= self.healthy_s else before + 1
 
-    def gives_up(self, crashes_in_a_row: int, *, ever_ready: bool) -> bool:
+    def gives_up(self, crashes_in_a_row: int, *, returncode: int, ever_ready: bool) -> bool:
         """Whether another start would be pointless."""
-        return not ever_ready and crashes_in_a_row >= self.tries_before_ready
+        if ever_ready:
+            return False
+        return returncode == USAGE or crashes_in_a_row >= self.tries_before_ready

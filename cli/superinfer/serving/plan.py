@@ -89,6 +89,7 @@ def _executor(options: ServeOptions, name: str, run_dir: Path, env: Mapping[str,
             *("--prefill-ms-per-token", str(options.prefill_ms_per_token)),
             *("--max-num-seqs", str(options.max_num_seqs or DEFAULT_MAX_NUM_SEQS)),
             *("--max-model-len", str(options.max_model_len or DEFAULT_MAX_MODEL_LEN)),
+            *("--grace-s", str(options.grace_s)),
         ]
     else:
         command = [*module, "serve", "--socket", socket, "--model", str(options.model)]
@@ -97,7 +98,7 @@ def _executor(options: ServeOptions, name: str, run_dir: Path, env: Mapping[str,
             command += ["--profile", str(options.profile)]
         if options.scheduling_policy is not None:
             command += ["--policy", str(options.scheduling_policy)]
-        command += ["--", *_vllm_args(options)]
+        command += ["--grace-s", str(options.grace_s), "--", *_vllm_args(options)]
     return ProcessSpec(
         name=name,
         role=Role.EXECUTOR,
@@ -109,7 +110,7 @@ def _executor(options: ServeOptions, name: str, run_dir: Path, env: Mapping[str,
 
 
 def _vllm_args(options: ServeOptions) -> list[str]:
-    given = set(options.engine_args)
+    given = {part.partition("=")[0] for part in options.engine_args}
     defaults = {
         "--max-num-seqs": str(options.max_num_seqs or DEFAULT_MAX_NUM_SEQS),
         "--max-model-len": str(options.max_model_len or DEFAULT_MAX_MODEL_LEN),
@@ -134,6 +135,7 @@ def _sidecar(options: ServeOptions, executor: str, run_dir: Path, env: Mapping[s
         *("--listen", _sidecar_address(run_dir, executor)),
         *("--engine-socket", str(engine_socket(run_dir, executor))),
         *("--executor-name", executor),
+        *("--grace-s", str(options.grace_s)),
     ]
     if options.profile is not None:
         command += ["--profile", str(options.profile)]
@@ -142,7 +144,14 @@ def _sidecar(options: ServeOptions, executor: str, run_dir: Path, env: Mapping[s
     if options.scheduler is not Policy.SUPERINFER:
         command += ["--order", "fcfs", "--admission", "skip"]
     name = executor.replace("executor", "sidecar")
-    return ProcessSpec(name, Role.SIDECAR, tuple(command), env, run_dir / "logs" / f"{name}.log")
+    return ProcessSpec(
+        name=name,
+        role=Role.SIDECAR,
+        command=tuple(command),
+        env=env,
+        log=run_dir / "logs" / f"{name}.log",
+        grace_s=options.grace_s + STOP_MARGIN_S,
+    )
 
 
 def _ingress(options: ServeOptions, run_dir: Path, env: Mapping[str, str]) -> ProcessSpec:

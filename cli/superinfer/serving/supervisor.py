@@ -90,7 +90,7 @@ class Child:
             if self._stopping:
                 return
             crashes = self._backoff.crashes_in_a_row(crashes, time.monotonic() - started)
-            if self._backoff.gives_up(crashes, ever_ready=ever_ready):
+            if self._backoff.gives_up(crashes, returncode=returncode, ever_ready=ever_ready):
                 self.gave_up = True
                 self._say(EventKind.GAVE_UP, _ending(returncode))
                 return
@@ -139,7 +139,7 @@ class Child:
                 self.ready.set()
                 self._say(EventKind.READY, fields=fields)
             else:
-                self._say(EventKind.PROGRESS, str(fields.get("message", fields["event"])), fields)
+                self._say(EventKind.PROGRESS, _words(fields), fields)
 
     def _say(self, kind: EventKind, detail: str = "", fields: dict[str, Any] | None = None) -> None:
         self._observe(ProcessEvent(self.spec.name, kind, detail, fields or {}))
@@ -239,6 +239,11 @@ def _event_fields(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return fields if isinstance(fields, dict) and isinstance(fields.get("event"), str) else None
+
+
+def _words(fields: dict[str, Any]) -> str:
+    said = fields.get("message") or fields.get("step")
+    return f"{fields['event']}: {said}" if said else str(fields["event"])
 
 
 def _ending(returncode: int) -> str:
