@@ -1,0 +1,173 @@
+"""A directory of contract files into stored contracts: several documents per file, each judged alone.
+
+Promises: a document that cannot be read takes nothing from the others; a file that an editor left broken for
+a moment keeps the contracts it had; reading again costs only the files that changed. Writing is atomic: a
+reader sees the old file or the new one.
+Blocking; call it off the event loop.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from superinfer_core.contract.document import load_documents
+from superinfer_core.contract.inheritance import StoredContract
+from superinfer_core.contract.parse import parse_contract
+from superinfer_core.contract.problems import ContractInvalid, FieldProblem
+
+_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+MANAGED_SUFFIX: Final = ".superinfer.yaml"
+"""Files with this ending are written and deleted by the contracts API; all others belong to people."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    """A file, or a document in it without a name, that is not a contract."""
+
+    file: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class FiledContract:
+    """A stored contract, where it is from, and the document as written."""
+
+    stored: StoredContract
+    file: str
+    document: Mapping[str, Any]
+
+    @property
+    def managed(self) -> bool:
+        """Whether the contracts API wrote it."""
+        return self.file.endswith(MANAGED_SUFFIX) or not self.file
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadFile:
+    stamp: tuple[int, int, int]
+    contracts: tuple[FiledContract, ...]
+    problems: tuple[FileProblem, ...]
+
+
+class ContractFiles:
+    """The contracts of one directory, as of the last `read`."""
+
+    def __init__(self, directory: Path, *, default_namespace: str) -> None:
+        self._directory = directory
+        self._namespace = default_namespace
+        self._files: dict[str, _ReadFile] = {}
+
+    def read(self) -> tuple[Sequence[FiledContract], Sequence[FileProblem]]:
+        """Every contract and every problem, reading only what changed."""
+        present: dict[str, _ReadFile] = {}
+        try:
+            paths = sorted(p for p in self._directory.iterdir() if p.suffix in _SUFFIXES)
+        except OSError as error:
+            return self._all(), (FileProblem(str(self._directory), f"cannot be listed: {error.strerror}"),)
+        for path in paths:
+            if path.name.startswith("."):
+                continue
+            before = self._files.get(path.name)
+            try:
+                status = path.stat()
+                stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+                if before is not None and before.stamp == stamp:
+                    present[path.name] = before
+                    continue
+                present[path.name] = self._read_file(path, stamp, before)
+            except FileNotFoundError:
+                continue  # deleted between the listing and now
+            except OSError as error:
+                kept = before.contracts if before is not None else ()
+                problem = FileProblem(path.name, f"cannot be read: {error.strerror}")
+                present[path.name] = _ReadFile((0, 0, 0), kept, (problem,))
+        self._files = present
+        return self._all(), [problem for file in present.values() for problem in file.problems]
+
+    def write(self, namespace: str, name: str, document: Mapping[str, Any]) -> None:
+        """Put one contract into a file of its own, atomically."""
+        path = self._managed_path(namespace, name)
+        fresh = path.with_name(f".{path.name}.new")
+        text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True)
+        with fresh.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        fresh.replace(path)
+
+    def delete(self, namespace: str, name: str) -> None:
+        """Remove a contract this API wrote; one that is gone already is fine."""
+        self._managed_path(namespace, name).unlink(missing_ok=True)
+
+    def _managed_path(self, namespace: str, name: str) -> Path:
+        # Namespace and name are DNS names: no separator, no leading dot. The name is cut where a file system would.
+        stem = f"{namespace}.{name}"
+        if len(stem) > 150:
+            stem = f"{stem[:120]}-{hashlib.sha256(stem.encode()).hexdigest()[:16]}"
+        return self._directory / f"{stem}{MANAGED_SUFFIX}"
+
+    def _all(self) -> Sequence[FiledContract]:
+        return [contract for file in self._files.values() for contract in file.contracts]
+
+    def _read_file(self, path: Path, stamp: tuple[int, int, int], before: _ReadFile | None) -> _ReadFile:
+        earlier = before.contracts if before is not None else ()
+        created = datetime.fromtimestamp(stamp[0] / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        try:
+            documents = load_documents(path.read_bytes())
+        except ContractInvalid as invalid:
+            return _ReadFile(stamp, earlier, (FileProblem(path.name, str(invalid)),))
+        contracts: list[FiledContract] = []
+        problems: list[FileProblem] = []
+        for number, document in enumerate(documents, start=1):
+            where = f"{path.name} document {number}" if len(documents) > 1 else path.name
+            if document.get("kind") not in (None, "SLOContract"):
+                continue  # a pool or anything else that lives beside contracts is not ours to judge
+            try:
+                stored = StoredContract.of(
+                    parse_contract(document), namespace=self._namespace, created=created
+                )
+            except ContractInvalid as invalid:
+                broken = self._broken(path.name, document, earlier, invalid.problems, created)
+                if broken is None:
+                    problems.append(FileProblem(where, str(invalid)))
+                else:
+                    problems.append(FileProblem(where, f"{broken.stored.object_key}: {invalid}"))
+                    contracts.append(broken)
+                continue
+            contracts.append(FiledContract(_as_old_as(stored, earlier), path.name, document))
+        return _ReadFile(stamp, tuple(contracts), tuple(problems))
+
+    def _broken(
+        self,
+        file: str,
+        document: Mapping[str, Any],
+        earlier: Sequence[FiledContract],
+        invalid: tuple[FieldProblem, ...],
+        created: str,
+    ) -> FiledContract | None:
+        """What stands in for a document that became invalid: what it was, else its name with the problems."""
+        metadata = document.get("metadata")
+        metadata = metadata if isinstance(metadata, Mapping) else {}
+        name = metadata.get("name") or document.get("service_id")
+        namespace = metadata.get("namespace") or self._namespace
+        if not isinstance(name, str) or not isinstance(namespace, str):
+            return None
+        for contract in earlier:
+            if (contract.stored.namespace, contract.stored.name) == (namespace, name):
+                return contract
+        stored = StoredContract(namespace, name, None, created=created, invalid=invalid)
+        return FiledContract(stored, file, {})
+
+
+def _as_old_as(stored: StoredContract, earlier: Sequence[FiledContract]) -> StoredContract:
+    """Editing a file must not make its contracts younger than those they stood before."""
+    for contract in earlier:
+        if contract.stored.object_key == stored.object_key and contract.stored.spec is not None:
+            return replace(stored, created=contract.stored.created, uid=contract.stored.uid)
+    return stored

@@ -1,0 +1,203 @@
+"""/v1/contracts: post, list, read and delete contracts, with how they are doing.
+
+Whoever calls has been let through as an administrator. Contract errors are 400 with every wrong field named;
+a contract that contradicts others is 409 with both sides and what would settle it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from superinfer_core.contract.document import load_document
+from superinfer_core.contract.effective import EffectiveContract
+from superinfer_core.contract.fulfilment import Attainment
+from superinfer_core.contract.inheritance import StoredContract
+from superinfer_core.contract.parse import parse_contract
+from superinfer_core.contract.problems import ContractInvalid, shown
+from superinfer_core.refusal import Refusal, RefusalCode
+from superinfer_ingress.contracts.accounts import Accounts
+from superinfer_ingress.contracts.files import FiledContract
+from superinfer_ingress.contracts.selection import DEFAULT_NAMESPACE
+from superinfer_ingress.contracts.store import ContractConflict, ContractStore, FileOwned
+from superinfer_ingress.http.errors import Refused, refused
+from superinfer_ingress.http.exchange import Exchange
+
+_ROOT = "/v1/contracts"
+_encode = msgspec.json.Encoder().encode
+
+
+class ContractsApi:
+    """The handler of everything under /v1/contracts."""
+
+    def __init__(self, store: ContractStore, accounts: Accounts, clock_ms: Callable[[], float]) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._clock_ms = clock_ms
+
+    async def handle(self, exchange: Exchange, path: str) -> None:
+        """Serve one request.
+
+        Raises:
+            Refused: with a 4xx, for everything a caller can get wrong.
+        """
+        method = exchange.scope["method"]
+        rest = path.removeprefix(_ROOT).strip("/")
+        if not rest:
+            if method == "GET":
+                await exchange.json(200, _encode(self._list()))
+            elif method == "POST":
+                await self._post(exchange)
+            else:
+                raise _not_allowed(method, "GET, POST")
+            return
+        if method not in ("GET", "DELETE"):
+            raise _not_allowed(method, "GET, DELETE")
+        filed = self._find(rest)
+        if method == "GET":
+            await exchange.json(200, _encode(self._describe(filed)))
+            return
+        try:
+            await self._store.delete(filed)
+        except FileOwned as owned:
+            raise _file_owned(filed.stored.service_key, owned.file) from None
+        deleted = {"object": "contract", "id": filed.stored.service_key, "deleted": True}
+        await exchange.json(200, _encode(deleted))
+
+    async def _post(self, exchange: Exchange) -> None:
+        raw = await exchange.body()
+        try:
+            document = load_document(raw)
+            contract = parse_contract(document)
+        except ContractInvalid as invalid:
+            first = invalid.problems[0]
+            raise refused(RefusalCode.INVALID_REQUEST, str(invalid), first.field) from None
+        stored = StoredContract.of(contract, namespace=DEFAULT_NAMESPACE)
+        # What is kept is the long form, whatever was posted; what the server stamps replaces what a client claims.
+        kept = contract.model_dump(mode="json", by_alias=True, exclude_none=True)
+        try:
+            filed, is_new = await self._store.put(stored, kept)
+        except ContractConflict as conflict:
+            problem = conflict.problems[0]
+            raise Refused(
+                Refusal(RefusalCode.INVALID_REQUEST, str(conflict), problem.field or None), status=409
+            ) from None
+        except FileOwned as owned:
+            raise _file_owned(stored.object_key, owned.file) from None
+        await exchange.json(201 if is_new else 200, _encode(self._describe(filed)))
+
+    def _find(self, rest: str) -> FiledContract:
+        key = rest if "/" in rest else f"{DEFAULT_NAMESPACE}/{rest}"
+        filed = self._store.find(key)
+        if filed is None:
+            raise refused(
+                RefusalCode.UNKNOWN_CONTRACT,
+                f"there is no contract {shown(key)}; GET {_ROOT} lists those there are",
+                "contract",
+            )
+        return filed
+
+    def _list(self) -> Mapping[str, Any]:
+        return {
+            "object": "list",
+            "data": [self._describe(filed) for filed in self._store.all()],
+            "problems": [asdict(problem) for problem in self._store.problems],
+        }
+
+    def _describe(self, filed: FiledContract) -> dict[str, Any]:
+        stored = filed.stored
+        resolved = self._store.resolution.contracts.get(stored.object_key)
+        effective = resolved.effective if resolved is not None else None
+        problems = resolved.problems if resolved is not None else ()
+        return {
+            "object": "contract",
+            "id": stored.service_key,
+            "name": stored.name,
+            "namespace": stored.namespace,
+            "created": stored.created,
+            "generation": stored.generation,
+            "file": filed.file or None,
+            "accepted": effective is not None,
+            "problems": [{**asdict(problem), "kind": problem.kind.value} for problem in problems],
+            "spec": filed.document.get("spec", filed.document),
+            "effective": _effective(effective) if effective is not None else None,
+            "attainment": self._attainment(effective) if effective is not None else None,
+        }
+
+    def _attainment(self, contract: EffectiveContract) -> dict[str, Any]:
+        account = self._accounts.of(contract)
+        return attainment_object(account.attainment(self._clock_ms()), contract, account.quota.in_flight)
+
+
+def attainment_object(attainment: Attainment, contract: EffectiveContract, in_flight: int) -> dict[str, Any]:
+    """How a contract is doing over its window, as JSON."""
+    counts = attainment.counts
+    promises = [
+        {
+            "metric": entry.objective.metric.value,
+            "percentile": entry.objective.percentile,
+            "target_ms": entry.objective.target_ms,
+            **_budget(entry.budget),
+        }
+        for entry in attainment.objectives
+    ]
+    return {
+        "fulfilled": attainment.fulfilled if counts.offered else None,
+        "holds": attainment.holds,
+        "budget_left": round(attainment.budget_left, 4),
+        "window_s": contract.window_s,
+        "window_covered": round(attainment.covered, 4),
+        "in_flight": in_flight,
+        "offered": counts.offered,
+        "served": counts.served,
+        "admitted": counts.admitted,
+        "kept": counts.kept,
+        "degraded": counts.degraded,
+        "cancelled": counts.cancelled,
+        "excluded": counts.excluded,
+        "objectives": promises,
+        "jitter": _budget(attainment.jitter) if attainment.jitter is not None else None,
+        "availability": _budget(attainment.availability) if attainment.availability is not None else None,
+    }
+
+
+def _budget(budget: Any) -> dict[str, Any]:
+    return {
+        "promised_percent": budget.percent,
+        "considered": budget.considered,
+        "missed": budget.missed,
+        "share": round(budget.share, 6),
+        "budget_left": round(budget.left, 4),
+        "met": budget.met,
+    }
+
+
+def _effective(contract: EffectiveContract) -> dict[str, Any]:
+    return {
+        "tier": contract.tier.value,
+        "priority": contract.priority,
+        "objectives": [
+            {"metric": o.metric.value, "percentile": o.percentile, "targetMs": o.target_ms}
+            for o in contract.objectives
+        ],
+        "maxJitterMs": contract.max_jitter_ms,
+        "availability": contract.availability,
+        "windowS": contract.window_s,
+        "onInfeasible": contract.on_infeasible.value,
+        "fallback": contract.fallback,
+        "parent": contract.parent,
+        "pool": contract.pool,
+    }
+
+
+def _not_allowed(method: str, allowed: str) -> Refused:
+    refusal = Refusal(RefusalCode.INVALID_REQUEST, f"{method} is not allowed here; use {allowed}")
+    return Refused(refusal, status=405, allow=allowed)
+
+
+def _file_owned(key: str, file: str) -> Refused:
+    refusal = Refusal(
+        RefusalCode.INVALID_REQUEST, f"{key} is written in the file {file}; change that file instead", "name"
+    )
+    return Refused(refusal, status=409)

@@ -1,0 +1,205 @@
+"""API keys: hashed at rest, compared in constant time, each bound to namespaces and a Secret's name.
+
+Two forms are stored. `sha256` is for generated keys (256 random bits need no slow hash). `scrypt` is for keys
+people chose; it costs tens of milliseconds, so such a key carries a public id in front (`id.secret`), only the
+entry of that id is ever tried, off the event loop, one at a time, and a success is remembered by its SHA-256.
+A key is shown once, when it is made; neither it nor its hash is ever logged.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from superinfer_core.contract.problems import shown
+
+_PREFIX: Final = "sk-si-"
+_LONGEST_KEY: Final = 512
+_REMEMBERED: Final = 4096
+_SCRYPT_N, _SCRYPT_R, _SCRYPT_P = 2**14, 8, 1
+
+
+class KeysInvalid(Exception):
+    """A keys file cannot be used; names the entry and the field, never a hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """What a presented key may do.
+
+    Attributes:
+        name: for logs; not secret.
+        namespaces: whose contracts its bare contract ids mean.
+        secret: name of the Secret it belongs to (a contract's apiKeySecretRef), or None.
+        admin: may read and change contracts.
+    """
+
+    name: str
+    namespaces: tuple[str, ...]
+    secret: str | None
+    admin: bool
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", hide_input_in_errors=True
+    )
+
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    scrypt: (
+        Annotated[str, Field(pattern=r"^\d{1,8}\$\d{1,3}\$\d{1,3}\$[0-9a-f]{16,128}\$[0-9a-f]{64}$")] | None
+    ) = None
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    namespace: str | None = None
+    namespaces: tuple[str, ...] = ()
+    secret: str | None = None
+    admin: bool = False
+
+    @model_validator(mode="after")
+    def _one_hash(self) -> Self:
+        if (self.sha256 is None) == (self.scrypt is None):
+            msg = "give exactly one of sha256 and scrypt"
+            raise ValueError(msg)
+        if self.scrypt is not None and self.id is None:
+            msg = "a scrypt key needs an id: clients send id.secret"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def api_key(self) -> ApiKey:
+        own = (self.namespace,) if self.namespace is not None else ()
+        return ApiKey(self.name, tuple(dict.fromkeys(own + self.namespaces)), self.secret, self.admin)
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    keys: tuple[_Entry, ...] = ()
+
+
+class KeyRing:
+    """The known keys. Replaced as a whole when the file changes; safe to read at any time."""
+
+    def __init__(self, entries: tuple[_Entry, ...] = ()) -> None:
+        self._by_digest = {bytes.fromhex(e.sha256): e.api_key for e in entries if e.sha256 is not None}
+        self._slow = {e.id: e for e in entries if e.scrypt is not None}
+        self._remembered: dict[bytes, ApiKey] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    def __len__(self) -> int:
+        """How many keys are known."""
+        return len(self._by_digest) + len(self._slow)
+
+    async def find(self, presented: str) -> ApiKey | None:
+        """The key that was presented, or None. Never raises, whatever was presented."""
+        if not presented or len(presented) > _LONGEST_KEY:
+            return None
+        raw = presented.encode("utf-8", "replace")
+        digest = hashlib.sha256(raw).digest()
+        # The dictionary is indexed by a hash of the secret: what its timing tells cannot be steered by whoever
+        # does not know the secret. The comparison that decides is constant-time all the same.
+        for known in (self._by_digest, self._remembered):
+            found = known.get(digest)
+            if found is not None and any(hmac.compare_digest(digest, one) for one in known if one == digest):
+                return found
+        entry = self._slow.get(presented.partition(".")[0])
+        if entry is None:
+            return None
+        async with self._one_at_a_time:
+            matches = await asyncio.to_thread(_scrypt_matches, entry.scrypt or "", raw)
+        if not matches:
+            return None
+        if len(self._remembered) >= _REMEMBERED:
+            self._remembered.clear()
+        self._remembered[digest] = entry.api_key
+        return entry.api_key
+
+
+def load_keys(path: Path) -> KeyRing:
+    """Read a keys file.
+
+    Raises:
+        KeysInvalid: it cannot be read, or an entry is wrong.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return KeyRing(_File.model_validate(document or {}).keys)
+    except ValidationError as error:
+        lines = [
+            f"{path}: {'.'.join(str(p) for p in problem['loc'])}: {problem['msg']}"
+            for problem in error.errors(include_url=False, include_input=False)
+        ]
+        raise KeysInvalid("\n".join(lines)) from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        # A YAML error quotes the text around it, which may be a hash or a key pasted by mistake.
+        where = getattr(error, "problem_mark", None)
+        at = f" at line {where.line + 1}" if where is not None else ""
+        msg = f"{path}: cannot be read as YAML{at} ({type(error).__name__})"
+        raise KeysInvalid(msg) from None
+
+
+def new_key(
+    name: str, *, namespaces: tuple[str, ...] = (), secret: str | None = None, admin: bool = False
+) -> tuple[str, dict[str, object]]:
+    """A fresh key to show once, and the entry to store."""
+    plain = _PREFIX + secrets.token_urlsafe(32)
+    entry: dict[str, object] = {"name": name, "sha256": hashlib.sha256(plain.encode()).hexdigest()}
+    if namespaces:
+        entry["namespaces"] = list(namespaces)
+    if secret is not None:
+        entry["secret"] = secret
+    if admin:
+        entry["admin"] = True
+    return plain, entry
+
+
+def scrypt_entry(
+    name: str, key_id: str, chosen: str, *, namespaces: tuple[str, ...] = ()
+) -> dict[str, object]:
+    """The entry for a key somebody chose; clients send `key_id.chosen`."""
+    salt = secrets.token_bytes(16)
+    digest = _scrypt(f"{key_id}.{chosen}".encode(), salt, _SCRYPT_N, _SCRYPT_R, _SCRYPT_P)
+    stored = f"{_SCRYPT_N}${_SCRYPT_R}${_SCRYPT_P}${salt.hex()}${digest.hex()}"
+    return {"name": name, "id": key_id, "scrypt": stored, "namespaces": list(namespaces)}
+
+
+def add_key(path: Path, entry: dict[str, object]) -> None:
+    """Append an entry to a keys file, creating it for its owner only.
+
+    Raises:
+        KeysInvalid: the file or the entry is not usable; the file is left as it was.
+    """
+    if path.exists():
+        load_keys(path)
+        document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    else:
+        document = {}
+    entries = [*document.get("keys", []), entry]
+    if any(other.get("name") == entry["name"] for other in entries[:-1]):
+        msg = f"{path}: a key named {shown(entry['name'])} is there already; choose another name"
+        raise KeysInvalid(msg)
+    fresh = path.with_suffix(path.suffix + ".new")
+    fresh.touch(mode=0o600)
+    fresh.write_text(yaml.safe_dump({"keys": entries}, sort_keys=False), encoding="utf-8")
+    fresh.replace(path)
+
+
+def _scrypt_matches(stored: str, raw: bytes) -> bool:
+    n, r, p, salt, digest = stored.split("$")
+    try:
+        computed = _scrypt(raw, bytes.fromhex(salt), int(n), int(r), int(p))
+    except (ValueError, MemoryError):
+        return False
+    return hmac.compare_digest(computed, bytes.fromhex(digest))
+
+
+def _scrypt(raw: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:
+    return hashlib.scrypt(raw, salt=salt, n=n, r=r, p=p, maxmem=128 * 1024 * 1024, dklen=32)

@@ -1,0 +1,185 @@
+"""The contracts in effect: from files and from the contracts API, resolved together, swapped as a whole.
+
+Promises: readers see one consistent directory, the old or the new; a contract that cannot be read or
+contradicts others changes nothing for the rest; what POST accepted is on disk before it is answered.
+Concurrency: owned by the event loop; files are read and written on a thread, one change at a time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from superinfer_core.contract.inheritance import StoredContract
+from superinfer_core.contract.problems import ContractProblem
+from superinfer_core.contract.resolution import Resolution, resolve_contracts
+from superinfer_ingress.contracts.files import ContractFiles, FiledContract, FileProblem
+from superinfer_ingress.contracts.selection import DEFAULT_NAMESPACE, Directory
+
+_log = logging.getLogger("superinfer.ingress.contracts")
+
+_EMPTY: Final = resolve_contracts(())
+
+
+class ContractConflict(Exception):
+    """A posted contract contradicts what stands; `problems` name both sides."""
+
+    def __init__(self, problems: Sequence[ContractProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(str(problem) for problem in problems))
+
+
+class FileOwned(Exception):
+    """The contract is in a file that a person wrote; the API leaves it alone."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        super().__init__(file)
+
+
+class ContractStore:
+    """Every contract this ingress knows."""
+
+    def __init__(self, directory: Path | None, *, changed: Callable[[Resolution], None]) -> None:
+        self._files = None
+        if directory is not None:
+            self._files = ContractFiles(directory, default_namespace=DEFAULT_NAMESPACE)
+        self._directory_path = directory
+        self._changed = changed
+        self._filed: dict[str, FiledContract] = {}
+        self._lock = asyncio.Lock()
+        self.resolution = _EMPTY
+        self.directory = Directory.of(())
+        self.problems: Sequence[FileProblem] = ()
+
+    def filed(self, object_key: str) -> FiledContract | None:
+        """A stored contract by "namespace/name"."""
+        return self._filed.get(object_key)
+
+    def find(self, service_key: str) -> FiledContract | None:
+        """A stored contract by "namespace/serviceID", in effect or not; by its object name failing that."""
+        for contract in self._filed.values():
+            if contract.stored.service_key == service_key:
+                return contract
+        return self._filed.get(service_key)
+
+    def all(self) -> Sequence[FiledContract]:
+        """Every stored contract, sorted by "namespace/name"."""
+        return [self._filed[key] for key in sorted(self._filed)]
+
+    async def reload(self) -> None:
+        """Read the directory again and put what changed into effect."""
+        if self._files is None:
+            return
+        async with self._lock:
+            filed, problems = await asyncio.to_thread(self._files.read)
+            self._take(filed, problems)
+
+    async def put(self, stored: StoredContract, document: Mapping[str, Any]) -> tuple[FiledContract, bool]:
+        """Add or replace one contract; True if it is new.
+
+        Raises:
+            ContractConflict: it would not be accepted beside what stands.
+            FileOwned: a contract of that name is in a hand-written file.
+        """
+        async with self._lock:
+            before = self._filed.get(stored.object_key)
+            if before is not None and not before.managed:
+                raise FileOwned(before.file)
+            filed = _stamped(stored, document, before)
+            self._check(filed)
+            if self._files is None:
+                self._take([*self._others(filed), filed], ())
+                return filed, before is None
+            await asyncio.to_thread(self._files.write, stored.namespace, stored.name, filed.document)
+            contracts, problems = await asyncio.to_thread(self._files.read)
+            self._take(contracts, problems)
+            return self._filed.get(stored.object_key, filed), before is None
+
+    async def delete(self, filed: FiledContract) -> None:
+        """Remove one contract.
+
+        Raises:
+            FileOwned: it is in a hand-written file.
+        """
+        if not filed.managed:
+            raise FileOwned(filed.file)
+        async with self._lock:
+            if self._files is None:
+                self._take(self._others(filed), ())
+                return
+            await asyncio.to_thread(self._files.delete, filed.stored.namespace, filed.stored.name)
+            contracts, problems = await asyncio.to_thread(self._files.read)
+            self._take(contracts, problems)
+
+    def _others(self, filed: FiledContract) -> list[FiledContract]:
+        return [c for key, c in self._filed.items() if key != filed.stored.object_key]
+
+    def _check(self, filed: FiledContract) -> None:
+        """Refuse a newcomer that would not be accepted, or would break what it replaces or others stand on."""
+        stored = [contract.stored for contract in [*self._others(filed), filed]]
+        resolution = resolve_contracts(stored)
+        problems = list(resolution.problems.get(filed.stored.object_key, ()))
+        for key, found in resolution.problems.items():
+            if key != filed.stored.object_key and key not in self.resolution.problems:
+                problems += found
+        if problems:
+            raise ContractConflict(problems)
+
+    def _take(self, filed: Sequence[FiledContract], problems: Sequence[FileProblem]) -> None:
+        by_name: dict[str, FiledContract] = {}
+        repeated: list[FileProblem] = []
+        for contract in sorted(filed, key=lambda c: c.stored.age_key):
+            key = contract.stored.object_key
+            if key in by_name:
+                message = f"{key} is in {by_name[key].file} already; the older one counts"
+                repeated.append(FileProblem(contract.file, message))
+            else:
+                by_name[key] = contract
+        self._filed = by_name
+        self.resolution = resolve_contracts(contract.stored for contract in by_name.values())
+        known = {str(problem) for problem in self.problems}
+        self.problems = (*problems, *repeated)
+        for problem in self.problems:
+            if str(problem) not in known:
+                _log.warning("%s: %s", problem.file, problem.message)
+        broken = {
+            resolved.service_key: "; ".join(str(problem) for problem in resolved.problems)
+            for resolved in self.resolution.contracts.values()
+            if resolved.effective is None
+        }
+        self.directory = Directory.of(list(self.resolution.effective.values()), broken)
+        self._changed(self.resolution)
+
+
+def _stamped(
+    stored: StoredContract, document: Mapping[str, Any], before: FiledContract | None
+) -> FiledContract:
+    """The contract with the metadata a server gives: age, uid and generation survive a replacement."""
+    old = before.stored if before is not None else None
+    metadata = dict(document.get("metadata") or {})
+    metadata["name"], metadata["namespace"] = stored.name, stored.namespace
+    metadata["creationTimestamp"] = (old.created if old is not None else "") or _now()
+    metadata["uid"] = (old.uid if old is not None else "") or str(uuid4())
+    metadata["generation"] = (old.generation if old is not None else 0) + 1
+    complete = {**document, "metadata": metadata}
+    complete.pop("status", None)
+    return FiledContract(
+        StoredContract(
+            namespace=stored.namespace,
+            name=stored.name,
+            spec=stored.spec,
+            created=metadata["creationTimestamp"],
+            uid=metadata["uid"],
+            generation=metadata["generation"],
+        ),
+        "",
+        complete,
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,142 @@
+"""All executors of this ingress: which of them gets a request, and which of them are still there.
+
+Promises: an executor whose last load report is older than `stale_after_ms` gets no new work; one that has
+said nothing for `dead_after_ms` is given up and its requests hear of it; ranking is deterministic for equal
+reports. A moment without a fresh report (everything on a busy machine is late at times) makes a request wait
+for the next report, never longer than an executor may be silent.
+Concurrency: the event loop; one monitor task.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from superinfer_ingress.config import Config
+from superinfer_ingress.executors.link import ExecutorLink
+
+_log = logging.getLogger("superinfer.ingress.executors")
+
+_WATCH_S: Final = 0.05
+_OWN_DELAY_S: Final = 0.2
+"""A monitor tick this late means that we were not running, and nobody else is to blame for the silence."""
+_BYTES_PER_TOKEN: Final = 4
+_UNKNOWN_STEP_TOKENS: Final = 2048
+
+
+class Fleet:
+    """The links of this ingress."""
+
+    def __init__(self, config: Config, *, ingress_id: str, version: str) -> None:
+        self._stale_ms = config.stale_after_ms
+        self._dead_ms = config.dead_after_ms
+        self.links: Sequence[ExecutorLink] = tuple(
+            ExecutorLink(settings, ingress_id=ingress_id, version=version, tls=config.tls)
+            for settings in config.executors
+        )
+        self._monitor: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Connect to every executor and watch them."""
+        for link in self.links:
+            link.start()
+        self._monitor = asyncio.create_task(self._watch(), name="executor monitor")
+
+    async def close(self) -> None:
+        """End every stream."""
+        if self._monitor is not None:
+            self._monitor.cancel()
+            await asyncio.gather(self._monitor, return_exceptions=True)
+        await asyncio.gather(*(link.close() for link in self.links))
+
+    @property
+    def ready(self) -> bool:
+        """Whether any executor is serving."""
+        return any(link.serving for link in self.links)
+
+    def in_pool(self, pool: str | None) -> Sequence[ExecutorLink]:
+        """Executors of a pool, connected or not; of every pool without one."""
+        if pool is None:
+            return self.links
+        return [link for link in self.links if _same_pool(pool, link.settings.pool)]
+
+    def serving_model(self, links: Iterable[ExecutorLink], model: str) -> Sequence[ExecutorLink]:
+        """Those of `links` whose engine has announced `model`."""
+        return [link for link in links if link.engine is not None and link.engine.model == model]
+
+    async def choose(
+        self, pool: str | None, model: str, *, body_bytes: int, besides: ExecutorLink | None = None
+    ) -> tuple[ExecutorLink, float] | None:
+        """The executor that would start the request first, and the work it adds there (ms); None if none can.
+
+        Waits for a fresh report only where an executor is serving but silent for a moment, and only on the
+        first choice: a second opinion is not worth waiting for.
+        """
+        links = self.serving_model(self.in_pool(pool), model)
+        found = self._best(links, body_bytes, besides)
+        if found is not None or besides is not None:
+            return found
+        waiting = [link for link in links if link.serving]
+        if not waiting:
+            return None
+        await _any_report(waiting, (self._dead_ms - self._stale_ms) / 1000.0)
+        return self._best(links, body_bytes, besides)
+
+    def _best(
+        self, links: Sequence[ExecutorLink], body_bytes: int, besides: ExecutorLink | None
+    ) -> tuple[ExecutorLink, float] | None:
+        now_ms = asyncio.get_running_loop().time() * 1000.0
+        fresh = [
+            link
+            for link in links
+            if link is not besides and link.serving and now_ms - link.reported_ms <= self._stale_ms
+        ]
+        if not fresh:
+            return None
+        tokens = max(1, body_bytes // _BYTES_PER_TOKEN)
+        ranked = [(*_predicted_ttft_ms(link, tokens), len(link.requests), link.name, link) for link in fresh]
+        _, work_ms, _, _, link = min(ranked, key=lambda entry: entry[:4])
+        return link, work_ms
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _WATCH_S
+            await asyncio.sleep(_WATCH_S)
+            if loop.time() - due > _OWN_DELAY_S:
+                continue
+            now_ms = loop.time() * 1000.0
+            for link in self.links:
+                if link.connected and now_ms - link.heard_ms > self._dead_ms:
+                    _log.warning(
+                        "executor %s: silent for %.0f ms, given up", link.name, now_ms - link.heard_ms
+                    )
+                    link.drop()
+
+
+def _predicted_ttft_ms(link: ExecutorLink, tokens: int) -> tuple[float, float]:
+    """(when a prompt of `tokens` would have its first token, the work it adds), by the last report."""
+    load = link.load
+    engine = link.engine
+    if load is None or engine is None:
+        return float("inf"), 0.0
+    work_ms = 0.0
+    if link.model is not None:
+        chunk = engine.max_num_batched_tokens or _UNKNOWN_STEP_TOKENS
+        prefill_ms = link.model.prefill_ms(tokens, chunk_tokens=chunk)
+        work_ms = prefill_ms * max(1.0, load.residual_quantile)
+    return load.backlog_ms + link.sent_since_report_ms + work_ms, work_ms
+
+
+def _same_pool(asked: str, has: str) -> bool:
+    """A contract names its pool with the namespace; a configuration file may leave it out."""
+    return asked == has or ("/" not in has and asked.rpartition("/")[2] == has)
+
+
+async def _any_report(links: Sequence[ExecutorLink], timeout_s: float) -> None:
+    tasks = [asyncio.ensure_future(link.reported.wait()) for link in links]
+    try:
+        await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,1 @@
+"""HTTP: the connection, bodies, headers, errors. Nothing here decides anything about contracts."""

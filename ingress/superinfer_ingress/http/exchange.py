@@ -1,0 +1,115 @@
+"""One request and its response on the ASGI interface: headers in, one answer out.
+
+Promises: an answer is sent at most once; a client that does not read its answer cannot hold a request open
+longer than `limits.body_read`; every answer carries x-request-id.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final
+
+from superinfer_core.contract.headers import SLO_HEADERS
+from superinfer_core.refusal import Refusal
+from superinfer_ingress.config import LimitSettings
+from superinfer_ingress.http.body import ClientGone, Receive, read_body
+from superinfer_ingress.http.connection import SCOPE_KEY, ClientWriter
+from superinfer_ingress.http.errors import HeaderList, error_body, error_headers
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_LONGEST_REQUEST_ID: Final = 128
+_JSON: Final = (b"content-type", b"application/json")
+_WANTED: Final = frozenset(name.encode() for name in SLO_HEADERS) | {b"authorization", b"x-request-id"}
+
+
+class Exchange:
+    """The HTTP side of one request."""
+
+    __slots__ = ("_limits", "_receive", "_send", "fields", "request_id", "scope", "started", "writer")
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, *, request_id: str, limits: LimitSettings
+    ) -> None:
+        self.scope = scope
+        self.writer: ClientWriter = scope[SCOPE_KEY]
+        self.request_id = request_id
+        self.started = False
+        self.fields = _fields_of(scope["headers"])
+        self._receive = receive
+        self._send = send
+        self._limits = limits
+
+    @property
+    def client_request_id(self) -> str:
+        """The x-request-id the client sent, if it can be echoed; else ""."""
+        given = self.fields.get("x-request-id", "")
+        usable = 0 < len(given) <= _LONGEST_REQUEST_ID and given.isascii() and given.isprintable()
+        return given if usable else ""
+
+    @property
+    def bearer(self) -> str:
+        """The API key that was presented, or ""."""
+        scheme, _, key = self.fields.get("authorization", "").partition(" ")
+        return key.strip() if scheme.lower() == "bearer" else ""
+
+    async def body(self) -> bytes:
+        """The whole request body, within its bounds."""
+        return await read_body(self._receive, self.scope["headers"], self._limits)
+
+    async def json(self, status: int, body: bytes, headers: HeaderList | None = None) -> None:
+        """Answer with JSON."""
+        await self.answer(status, [_JSON, *(headers or [])], body)
+
+    async def answer(self, status: int, headers: HeaderList, body: bytes) -> None:
+        """Answer with a whole body."""
+        await self.begin(status, [*headers, (b"content-length", str(len(body)).encode())])
+        await self.end(body)
+
+    async def refuse(
+        self, refusal: Refusal, status: int, headers: HeaderList | None = None, *, close: bool = False
+    ) -> None:
+        """Answer with an OpenAI error object."""
+        if self.started or self.writer.gone:
+            return
+        all_headers = [*error_headers(refusal), *(headers or [])]
+        if close:
+            all_headers.append((b"connection", b"close"))
+        await self.answer(status, all_headers, error_body(refusal))
+
+    async def begin(self, status: int, headers: HeaderList) -> None:
+        """Send the status line; after it the writer may be used."""
+        self.started = True
+        echoed = self.client_request_id or self.request_id
+        await self._write(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [*headers, (b"x-request-id", echoed.encode())],
+            }
+        )
+
+    async def end(self, body: bytes = b"") -> None:
+        """Send the last piece of the body."""
+        await self._write({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _write(self, message: MutableMapping[str, Any]) -> None:
+        if not self.writer.paused:
+            await self._send(message)
+            return
+        try:
+            async with asyncio.timeout(self._limits.body_read):
+                await self._send(message)
+        except TimeoutError:
+            self.writer.abort()
+            raise ClientGone from None
+
+
+def _fields_of(headers: list[tuple[bytes, bytes]]) -> Mapping[str, str]:
+    """The headers the ingress reads, by lower-case name. A name sent twice has both values: never one by luck."""
+    fields: dict[str, str] = {}
+    for name, value in headers:
+        if name in _WANTED:
+            key, text = name.decode("latin-1"), value.decode("latin-1")
+            fields[key] = f"{fields[key]}, {text}" if key in fields else text
+    return fields

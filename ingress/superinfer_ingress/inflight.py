@@ -1,0 +1,288 @@
+"""One request between the client and the executors: its attempts, its ledger, its way out.
+
+Promises: outputs of an attempt that is not the current one are ignored; what the ledger has is never
+written again; chunks go to the client from the frame loop without waking a task per token; whoever waits on
+the request is woken for its first output, its decision, its end, and its client's leaving, nothing else.
+Concurrency: owned by the event loop. `on_*` methods are plain calls made by links and connections.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, Protocol
+
+from superinfer_core.refusal import Refusal, RefusalCode
+from superinfer_ingress.http.connection import ClientWriter
+from superinfer_ingress.ledger import LedgerBudget, RequestLedger, Verdict
+from superinfer_proto.v1 import sidecar_pb2, work_pb2
+
+_MAX_EARLY_CHUNKS: Final = 4096
+"""Chunks that may wait for the response to begin; it begins within one turn of the event loop."""
+
+
+class Ending(Enum):
+    """Why a request is over."""
+
+    FINISHED = auto()
+    FAILED = auto()  # the executor said so, or was lost
+    CLIENT_LEFT = auto()
+    CLIENT_TOO_SLOW = auto()
+
+
+class Executor(Protocol):
+    """What a request needs of the executor it runs on."""
+
+    @property
+    def name(self) -> str:
+        """The executor's name, as clients see it."""
+        ...
+
+    def cancel(self, request: "InFlight") -> None:
+        """Stop the request's current attempt within one engine step."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A sidecar's answer to a submit, as far as the ingress uses it."""
+
+    admitted: bool
+    ttft_ms: float
+    itl_ms: float
+    e2e_ms: float
+    slack_ms: float
+    prompt_tokens: int
+    refusal: Refusal | None
+
+
+class InFlight:
+    """A request that has been, or is about to be, submitted."""
+
+    __slots__ = (
+        "_early_chunks",
+        "_waiter",
+        "attempt",
+        "decision",
+        "ending",
+        "executor",
+        "failure",
+        "final_body",
+        "ledger",
+        "preempted",
+        "prompt_tokens",
+        "request_id",
+        "resumable",
+        "stream",
+        "usage",
+        "writer",
+    )
+
+    def __init__(self, request_id: str, writer: ClientWriter, *, stream: bool, budget: LedgerBudget) -> None:
+        self.request_id = request_id
+        self.writer = writer
+        self.stream = stream
+        self.attempt = 0
+        self.executor: Executor | None = None
+        self.ledger = RequestLedger(budget)
+        self.decision: Decision | None = None
+        self.ending: Ending | None = None
+        self.failure: Refusal | None = None
+        self.final_body = b""
+        self.usage: work_pb2.Usage | None = None
+        self.preempted = 0
+        self.prompt_tokens = 0
+        self.resumable = False
+        self._early_chunks: list[bytes] = []
+        self._waiter: asyncio.Future[None] | None = None
+        writer.on_gone = self.on_client_left
+
+    @property
+    def has_output(self) -> bool:
+        """Whether something waits to be, or was, written to the client."""
+        return bool(self._early_chunks) or self.writer.begun or self.final_body != b""
+
+    # Waiting: one future, made anew by whoever waits.
+
+    async def wait(self, done: Callable[["InFlight"], bool], timeout_s: float | None = None) -> bool:
+        """Wait until `done(self)`; False when `timeout_s` passed first."""
+        if done(self):
+            return True
+        loop = asyncio.get_running_loop()
+        timer = None if timeout_s is None else loop.call_later(timeout_s, self._wake)
+        until = None if timeout_s is None else loop.time() + timeout_s
+        try:
+            while not done(self):
+                if until is not None and loop.time() >= until:
+                    return False
+                self._waiter = loop.create_future()
+                await self._waiter
+            return True
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    # Attempts.
+
+    def begin_attempt(self, executor: Executor) -> int:
+        """A new attempt on `executor`; outputs of earlier ones are ignored from here on."""
+        self.attempt += 1
+        self.executor = executor
+        self.decision = None
+        return self.attempt
+
+    def begin_writing(self) -> bool:
+        """The status line is out: flush what waited, then write straight through."""
+        writer = self.writer
+        writer.begin()
+        chunks, self._early_chunks = self._early_chunks, []
+        return not chunks or writer.chunk(b"".join(chunks))
+
+    # What links and connections report.
+
+    def on_decision(self, decision: sidecar_pb2.Decision) -> None:
+        """The sidecar answered the current attempt."""
+        prediction = decision.prediction
+        self.decision = Decision(
+            admitted=decision.admitted,
+            ttft_ms=prediction.ttft_ms,
+            itl_ms=prediction.itl_ms,
+            e2e_ms=prediction.e2e_ms,
+            slack_ms=prediction.slack_ms,
+            prompt_tokens=decision.prompt_tokens,
+            refusal=None if decision.admitted else _refusal_of(decision.refusal),
+        )
+        self.prompt_tokens = decision.prompt_tokens or self.prompt_tokens
+        self.resumable = decision.resumable
+        if not decision.admitted:
+            self._wake()
+
+    def on_output(self, output: work_pb2.Output, now_ms: float) -> None:
+        """One choice moved on by one step. The hot path."""
+        if self.ending is not None:
+            return
+        token_ids = output.token_ids
+        if token_ids:
+            verdict = self.ledger.record_tokens(output.choice, output.first_token, token_ids, now_ms)
+            if verdict is not Verdict.DELIVER:
+                if verdict is Verdict.GAP:
+                    self._fail(RefusalCode.ENGINE_FAILED, "the executor skipped tokens of the answer")
+                return
+            if self.attempt > 1 or output.finish_reason:
+                self._record_end(output)
+        elif self.attempt > 1:
+            if self.ledger.tokens and not output.final and self._repeated(output):
+                return
+            self._record_end(output)
+        elif output.finish_reason:
+            self._record_end(output)
+        if output.final:
+            self._on_final(output)
+            return
+        chunk = output.chunk
+        if chunk:
+            if self.writer.begun:
+                if not self.writer.chunk(chunk):
+                    self.on_client_too_slow()
+            elif self.stream:
+                self._keep_early(chunk)
+
+    def on_executor_lost(self) -> None:
+        """The stream to the executor broke, or its engine died under the request."""
+        if self.ending is None:
+            self._fail(
+                RefusalCode.ENGINE_FAILED,
+                f"executor {self.executor.name if self.executor else '?'} was lost while it served the request",
+            )
+
+    def on_client_left(self) -> None:
+        """Nobody reads any more: stop the engine now, not at the next token."""
+        if self.ending is None:
+            self._end(Ending.CLIENT_LEFT)
+
+    def on_client_too_slow(self) -> None:
+        """The client does not read what it asked for."""
+        if self.ending is None:
+            self._end(Ending.CLIENT_TOO_SLOW)
+
+    def on_shutdown(self) -> None:
+        """The process ends before the request does."""
+        if self.ending is None:
+            self._fail(RefusalCode.SHUTTING_DOWN, "this ingress shut down before the answer was complete")
+
+    def stop(self) -> None:
+        """Whatever runs for this request shall end; safe to call at any time."""
+        if self.executor is not None and self.ending is not Ending.FINISHED:
+            self.executor.cancel(self)
+        self.writer.on_gone = None
+
+    def _record_end(self, output: work_pb2.Output) -> None:
+        self.ledger.record_end(
+            output.choice, output.text_end, output.tool_end, output.finish_reason, output.stop_reason
+        )
+
+    def _repeated(self, output: work_pb2.Output) -> bool:
+        return self.ledger.repeats(output.choice, output.text_end, output.tool_end, output.finish_reason)
+
+    def _on_final(self, output: work_pb2.Output) -> None:
+        if output.HasField("usage"):
+            self.usage = output.usage
+            self.preempted = output.usage.preemptions
+            self.prompt_tokens = output.usage.prompt_tokens
+        if output.HasField("error"):
+            error = output.error
+            self.failure = Refusal(_code_of(error.code), error.message, error.param or None)
+            self.ending = Ending.FAILED
+        else:
+            self.final_body = output.chunk
+            self.ending = Ending.FINISHED
+        self._wake()
+
+    def _keep_early(self, chunk: bytes) -> None:
+        if len(self._early_chunks) >= _MAX_EARLY_CHUNKS:
+            self._end(Ending.CLIENT_TOO_SLOW)
+            return
+        self._early_chunks.append(chunk)
+        if len(self._early_chunks) == 1:
+            self._wake()
+
+    def _fail(self, code: RefusalCode, message: str) -> None:
+        self.failure = Refusal(code, message)
+        self._end(Ending.FAILED)
+
+    def _end(self, ending: Ending) -> None:
+        self.ending = ending
+        if self.executor is not None:
+            self.executor.cancel(self)
+        self._wake()
+
+
+def _code_of(code: str) -> RefusalCode:
+    """A code from the wire; one we do not know is an engine's failure, never a new label."""
+    try:
+        return RefusalCode(code)
+    except ValueError:
+        return RefusalCode.ENGINE_FAILED
+
+
+def _refusal_of(refusal: sidecar_pb2.Refusal) -> Refusal:
+    code = _code_of(refusal.error.code)
+    has_figures = bool(refusal.metric)
+    return Refusal(
+        code=code,
+        message=refusal.error.message or code.value,
+        param=refusal.error.param or None,
+        metric=refusal.metric or None,
+        predicted_ms=refusal.predicted_ms if has_figures else None,
+        required_ms=refusal.required_ms if has_figures else None,
+        tightest_ms=refusal.tightest_ms if has_figures and refusal.tightest_ms > 0 else None,
+        feasible_when_idle=refusal.feasible_when_idle if code is RefusalCode.SLO_INFEASIBLE else None,
+        retry_after_ms=refusal.retry_after_ms if refusal.retry_after_ms > 0 else None,
+        harm=refusal.harm,
+    )

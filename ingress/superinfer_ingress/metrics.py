@@ -1,0 +1,237 @@
+"""Prometheus metrics of the ingress.
+
+Promises: nothing here runs per token; a finished request costs a handful of observations on children that
+were looked up before; labels are bounded (contracts in effect up to a cap, then `other`; refusals from the
+closed list); gauges about contracts and executors are computed when somebody scrapes.
+Concurrency: owned by the event loop, scrape included.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from superinfer_ingress.contracts.accounts import Account, Accounts
+from superinfer_ingress.executors.fleet import Fleet
+from superinfer_ingress.ledger import LedgerBudget
+from superinfer_ingress.record import Record
+from superinfer_proto.v1 import engine_pb2
+
+_OTHER: Final = "other"
+_NONE: Final = "none"
+
+_LATENCY_MS: Final = (5, 10, 25, 50, 100, 200, 300, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000)
+_ITL_MS: Final = (1, 2, 5, 10, 20, 30, 40, 60, 100, 200, 500, 1000)
+_SLACK_MS: Final = (-5000, -1000, -500, -200, -100, -50, -10, 0, 10, 50, 100, 200, 500, 1000, 5000, 30_000)
+_RATIO: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0, 10.0)
+
+
+class _ContractMetrics:
+    """The children of one contract label, looked up once."""
+
+    __slots__ = ("e2e", "itl", "predicted_e2e", "predicted_ttft", "slack", "ttft")
+
+    def __init__(self, families: "Metrics", label: str) -> None:
+        self.ttft = families.ttft.labels(label)
+        self.itl = families.itl.labels(label)
+        self.e2e = families.e2e.labels(label)
+        self.slack = families.slack.labels(label)
+        self.predicted_ttft = families.predicted_ttft.labels(label)
+        self.predicted_e2e = families.predicted_e2e.labels(label)
+
+
+class Metrics:
+    """Every metric of one ingress, in a registry of its own."""
+
+    def __init__(self, *, contract_cap: int) -> None:
+        self.registry = CollectorRegistry()
+        make = {"registry": self.registry}
+        self.in_flight = Gauge("superinfer_requests_in_flight", "Requests inside this ingress", **make)
+        self.requests = Counter(
+            "superinfer_requests",
+            "Finished requests by how they were served",
+            ["contract", "outcome"],
+            **make,
+        )
+        self.kept = Counter(
+            "superinfer_requests_kept", "Requests that kept their promise", ["contract"], **make
+        )
+        self.refusals = Counter(
+            "superinfer_refusals", "Requests refused or failed, by code", ["contract", "reason"], **make
+        )
+        self.hang_ups = Counter("superinfer_client_hang_ups", "Clients that left before the end", **make)
+        self.slow_readers = Counter(
+            "superinfer_client_too_slow", "Clients that did not read their answer", **make
+        )
+        self.preemptions = Counter("superinfer_preemptions", "Times an engine displaced a request", **make)
+        self.prompt_tokens = Counter("superinfer_prompt_tokens", "Prompt tokens of finished requests", **make)
+        self.output_tokens = Counter("superinfer_output_tokens", "Output tokens delivered", **make)
+        label = ["contract"]
+        self.ttft = Histogram(
+            "superinfer_ttft_ms", "Time to first token, from arrival", label, buckets=_LATENCY_MS, **make
+        )
+        self.itl = Histogram(
+            "superinfer_itl_ms", "Mean time between tokens of a request", label, buckets=_ITL_MS, **make
+        )
+        self.e2e = Histogram(
+            "superinfer_e2e_ms", "Time to the last token, from arrival", label, buckets=_LATENCY_MS, **make
+        )
+        self.slack = Histogram(
+            "superinfer_slo_slack_time_ms",
+            "What was left of the tightest objective; negative: missed by",
+            label,
+            buckets=_SLACK_MS,
+            **make,
+        )
+        self.predicted_ttft = Histogram(
+            "superinfer_ttft_actual_over_predicted", "Actual TTFT / predicted", label, buckets=_RATIO, **make
+        )
+        self.predicted_e2e = Histogram(
+            "superinfer_e2e_actual_over_predicted", "Actual E2E / predicted", label, buckets=_RATIO, **make
+        )
+        self._cap = contract_cap
+        self._labels: dict[str, str] = {}
+        self._children: dict[str, _ContractMetrics] = {}
+
+    def watch(
+        self, accounts: Accounts, fleet: Fleet, ledgers: LedgerBudget, clock_ms: Callable[[], float]
+    ) -> None:
+        """Add the gauges that are computed at scrape time."""
+        self.registry.register(_Snapshot(self, accounts, fleet, ledgers, clock_ms))
+
+    def label(self, contract: str) -> str:
+        """The label of a contract: itself up to the cap, then `other`."""
+        known = self._labels.get(contract)
+        if known is None:
+            known = contract or _NONE
+            if len(self._labels) >= self._cap:
+                return _OTHER
+            self._labels[contract] = known
+        return known
+
+    def finished(self, record: Record) -> None:
+        """Count one finished request."""
+        label = self.label(record.contract_key)
+        if record.cancelled:
+            self.hang_ups.inc()
+        elif record.code is not None:
+            self.refusals.labels(label, record.code.value).inc()
+        else:
+            self.requests.labels(label, record.served.value).inc()
+        self.preemptions.inc(record.preempted)
+        self.prompt_tokens.inc(record.prompt_tokens)
+        self.output_tokens.inc(record.output_tokens)
+        if record.kept:
+            self.kept.labels(label).inc()
+        if not record.admitted:
+            return
+        children = self._children.get(label)
+        if children is None:
+            children = self._children[label] = _ContractMetrics(self, label)
+        _observe_latencies(children, record)
+
+    def exposition(self) -> bytes:
+        """Everything, as Prometheus reads it."""
+        return generate_latest(self.registry)
+
+
+def _observe_latencies(children: _ContractMetrics, record: Record) -> None:
+    if record.ttft_ms is not None:
+        children.ttft.observe(record.ttft_ms)
+        if record.predicted_ttft_ms:
+            children.predicted_ttft.observe(record.ttft_ms / record.predicted_ttft_ms)
+    if record.itl_ms is not None:
+        children.itl.observe(record.itl_ms)
+    if record.e2e_ms is not None:
+        children.e2e.observe(record.e2e_ms)
+        if record.predicted_e2e_ms:
+            children.predicted_e2e.observe(record.e2e_ms / record.predicted_e2e_ms)
+    slack = record.slack_ms()
+    if slack is not None:
+        children.slack.observe(slack)
+
+
+class _Snapshot:
+    """Gauges read from the state of the process when it is scraped."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        accounts: Accounts,
+        fleet: Fleet,
+        ledgers: LedgerBudget,
+        clock_ms: Callable[[], float],
+    ) -> None:
+        self._metrics = metrics
+        self._accounts = accounts
+        self._fleet = fleet
+        self._ledgers = ledgers
+        self._clock_ms = clock_ms
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry."""
+        yield from self._contracts(self._accounts)
+        yield from self._executors()
+        held = GaugeMetricFamily("superinfer_ledger_tokens", "Delivered tokens kept for running requests")
+        held.add_metric([], self._ledgers.held_tokens)
+        yield held
+
+    def _contracts(self, accounts: Iterable[Account]) -> Iterator[Metric]:
+        rate = GaugeMetricFamily(
+            "superinfer_slo_fulfillment_rate",
+            "Share of admitted requests within an objective over its window",
+            labels=["contract", "metric", "quantile"],
+        )
+        budget = GaugeMetricFamily(
+            "superinfer_error_budget_left",
+            "Share of the error budget left, least over the contract's promises",
+            labels=["contract"],
+        )
+        fulfilled = GaugeMetricFamily(
+            "superinfer_contract_fulfilled",
+            "1 while every promise holds over the window",
+            labels=["contract"],
+        )
+        availability = GaugeMetricFamily(
+            "superinfer_contract_availability", "served / (offered within quota)", labels=["contract"]
+        )
+        now_ms = self._clock_ms()
+        for account in accounts:
+            label = self._metrics.label(account.contract.key)
+            if label == _OTHER:
+                continue  # gauges of different contracts cannot be added up under one name
+            attainment = account.attainment(now_ms)
+            for entry in attainment.objectives:
+                quantile = f"{entry.objective.percentile / 100:g}"
+                rate.add_metric([label, entry.objective.metric.value, quantile], entry.budget.share)
+            budget.add_metric([label], attainment.budget_left)
+            fulfilled.add_metric([label], 1.0 if attainment.fulfilled else 0.0)
+            counts = attainment.counts
+            if counts.offered:
+                availability.add_metric([label], counts.served / counts.offered)
+        yield from (rate, budget, fulfilled, availability)
+
+    def _executors(self) -> Iterator[Metric]:
+        serving = GaugeMetricFamily(
+            "superinfer_executor_serving", "1 while it takes new work", labels=["executor", "engine"]
+        )
+        running = GaugeMetricFamily(
+            "superinfer_executor_requests", "Requests this ingress has there", labels=["executor"]
+        )
+        backlog = GaugeMetricFamily(
+            "superinfer_executor_backlog_ms", "Predicted wait of the lowest rank", labels=["executor"]
+        )
+        pressure = GaugeMetricFamily(
+            "superinfer_executor_back_pressure", "Queued / capacity", labels=["executor"]
+        )
+        for link in self._fleet.links:
+            engine = "unknown"
+            if link.engine is not None:
+                engine = engine_pb2.EngineType.Name(link.engine.type).removeprefix("ENGINE_TYPE_").lower()
+            serving.add_metric([link.name, engine], 1.0 if link.serving else 0.0)
+            running.add_metric([link.name], len(link.requests))
+            if link.load is not None:
+                backlog.add_metric([link.name], link.load.backlog_ms)
+                pressure.add_metric([link.name], link.load.back_pressure)
+        yield from (serving, running, backlog, pressure)

@@ -1,0 +1,105 @@
+"""The uvicorn server around the application: signals, draining, and the end.
+
+On SIGTERM or SIGINT the listener stays open: /readyz and new requests answer 503 shutting_down while running
+ones finish, up to `shutdownGrace`; then what is left ends with an error its client can read, and the process
+exits. A second signal ends it at once.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import uvicorn
+from typing_extensions import override
+
+from superinfer_ingress.completions import Completions
+from superinfer_ingress.config import Config
+from superinfer_ingress.http.connection import IngressProtocol
+
+_KEEP_ALIVE_S: Final = 75
+_LAST_WORDS_S: Final = 2.0
+"""Time for the last error events to leave after the grace period."""
+_POLL_S: Final = 0.02
+
+
+class IngressServer(uvicorn.Server):
+    """uvicorn with our signals: it drains before it closes."""
+
+    def __init__(self, config: Config, application: Any, completions: Completions) -> None:
+        limits = config.limits
+
+        class Protocol(IngressProtocol):
+            """The limits of this configuration."""
+
+        Protocol.limits = limits
+        super().__init__(
+            uvicorn.Config(
+                application,
+                host=config.host,
+                port=config.port,
+                http=Protocol,
+                ws="none",
+                loop="uvloop",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=max(1, int(_LAST_WORDS_S)),
+                backlog=4096,
+            )
+        )
+        self._grace_s = config.shutdown_grace
+        self._completions = completions
+        self._drain: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, also where the configuration said 0."""
+        return int(self.servers[0].sockets[0].getsockname()[1])
+
+    async def run_until_told(self, on_ready: Callable[[], None]) -> None:
+        """Serve until a signal, drain, stop."""
+        ready = asyncio.create_task(self._announce(on_ready))
+        try:
+            await self.serve()
+        finally:
+            ready.cancel()
+
+    @override
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    async def _announce(self, on_ready: Callable[[], None]) -> None:
+        while not self.started:
+            await asyncio.sleep(_POLL_S)
+        on_ready()
+
+    def _on_signal(self) -> None:
+        if self._drain is None:
+            self._completions.draining = True
+            self._drain = asyncio.create_task(self._drain_then_exit())
+        else:
+            self.should_exit = self.force_exit = True
+
+    async def _drain_then_exit(self) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._grace_s
+        while self._completions.in_flight and loop.time() < until:
+            await asyncio.sleep(_POLL_S)
+        if self._completions.in_flight:
+            self._completions.cut()
+            until = loop.time() + _LAST_WORDS_S
+            while self._completions.in_flight and loop.time() < until:
+                await asyncio.sleep(_POLL_S)
+        self.should_exit = True
