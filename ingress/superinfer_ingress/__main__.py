@@ -1,4 +1,4 @@
-"""`python -m superinfer_ingress --config FILE.yaml`: one ingress until SIGTERM; `new-key` makes an API key."""
+"""`python -m superinfer_ingress --config FILE.yaml`: one ingress until SIGTERM; `new-key`: an API key."""
 
 import argparse
 import json

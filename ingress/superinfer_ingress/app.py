@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from superinfer_core.contract.problems import shown
 from superinfer_core.refusal import RefusalCode
 from superinfer_ingress.completions import Completions
 from superinfer_ingress.config import Config
@@ -89,7 +90,7 @@ class Application:
             return
         except asyncio.CancelledError:
             raise
-        except Exception:  # the edge: a bug of ours must not look like the client's fault
+        except Exception:  # noqa: BLE001 - the edge: a bug of ours must not look like the client's fault
             _log.exception("request %s to %s failed", exchange.request_id, path)
             if not exchange.started:
                 await exchange.json(500, _INTERNAL_ERROR)
@@ -161,7 +162,7 @@ class Application:
         if found is None:
             raise refused(
                 RefusalCode.MODEL_NOT_FOUND,
-                f"there is no model {name[:80]!r}; GET /v1/models lists them",
+                f"there is no model {shown(name)}; GET /v1/models lists them",
                 "model",
             )
         await exchange.json(200, _encode(found))

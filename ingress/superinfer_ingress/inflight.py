@@ -165,23 +165,8 @@ class InFlight:
 
     def on_output(self, output: work_pb2.Output, now_ms: float) -> None:
         """One choice moved on by one step. The hot path."""
-        if self.ending is not None:
+        if self.ending is not None or not self._accept(output, now_ms):
             return
-        token_ids = output.token_ids
-        if token_ids:
-            verdict = self.ledger.record_tokens(output.choice, output.first_token, token_ids, now_ms)
-            if verdict is not Verdict.DELIVER:
-                if verdict is Verdict.GAP:
-                    self._fail(RefusalCode.ENGINE_FAILED, "the executor skipped tokens of the answer")
-                return
-            if self.attempt > 1 or output.finish_reason:
-                self._record_end(output)
-        elif self.attempt > 1:
-            if self.ledger.tokens and not output.final and self._repeated(output):
-                return
-            self._record_end(output)
-        elif output.finish_reason:
-            self._record_end(output)
         if output.final:
             self._on_final(output)
             return
@@ -193,12 +178,31 @@ class InFlight:
             elif self.stream:
                 self._keep_early(chunk)
 
+    def _accept(self, output: work_pb2.Output, now_ms: float) -> bool:
+        """Write an output to the ledger; False where the client has it already or must not get it."""
+        token_ids = output.token_ids
+        if token_ids:
+            verdict = self.ledger.record_tokens(output.choice, output.first_token, token_ids, now_ms)
+            if verdict is not Verdict.DELIVER:
+                if verdict is Verdict.GAP:
+                    self._fail(RefusalCode.ENGINE_FAILED, "the executor skipped tokens of the answer")
+                return False
+            if self.attempt > 1 or output.finish_reason:
+                self._record_end(output)
+        elif self.attempt > 1:
+            if self.ledger.tokens and not output.final and self._repeated(output):
+                return False
+            self._record_end(output)
+        elif output.finish_reason:
+            self._record_end(output)
+        return True
+
     def on_executor_lost(self) -> None:
         """The stream to the executor broke, or its engine died under the request."""
         if self.ending is None:
             self._fail(
                 RefusalCode.ENGINE_FAILED,
-                f"executor {self.executor.name if self.executor else '?'} was lost while it served the request",
+                f"executor {self.executor.name if self.executor else '?'} was lost under the request",
             )
 
     def on_client_left(self) -> None:

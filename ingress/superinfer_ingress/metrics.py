@@ -46,49 +46,80 @@ class Metrics:
 
     def __init__(self, *, contract_cap: int) -> None:
         self.registry = CollectorRegistry()
-        make = {"registry": self.registry}
-        self.in_flight = Gauge("superinfer_requests_in_flight", "Requests inside this ingress", **make)
+        registry = self.registry
+        self.in_flight = Gauge(
+            "superinfer_requests_in_flight", "Requests inside this ingress", registry=registry
+        )
         self.requests = Counter(
             "superinfer_requests",
             "Finished requests by how they were served",
             ["contract", "outcome"],
-            **make,
+            registry=registry,
         )
         self.kept = Counter(
-            "superinfer_requests_kept", "Requests that kept their promise", ["contract"], **make
+            "superinfer_requests_kept", "Requests that kept their promise", ["contract"], registry=registry
         )
         self.refusals = Counter(
-            "superinfer_refusals", "Requests refused or failed, by code", ["contract", "reason"], **make
+            "superinfer_refusals",
+            "Requests refused or failed, by code",
+            ["contract", "reason"],
+            registry=registry,
         )
-        self.hang_ups = Counter("superinfer_client_hang_ups", "Clients that left before the end", **make)
+        self.hang_ups = Counter(
+            "superinfer_client_hang_ups", "Clients that left before the end", registry=registry
+        )
         self.slow_readers = Counter(
-            "superinfer_client_too_slow", "Clients that did not read their answer", **make
+            "superinfer_client_too_slow", "Clients that did not read their answer", registry=registry
         )
-        self.preemptions = Counter("superinfer_preemptions", "Times an engine displaced a request", **make)
-        self.prompt_tokens = Counter("superinfer_prompt_tokens", "Prompt tokens of finished requests", **make)
-        self.output_tokens = Counter("superinfer_output_tokens", "Output tokens delivered", **make)
+        self.preemptions = Counter(
+            "superinfer_preemptions", "Times an engine displaced a request", registry=registry
+        )
+        self.prompt_tokens = Counter(
+            "superinfer_prompt_tokens", "Prompt tokens of finished requests", registry=registry
+        )
+        self.output_tokens = Counter("superinfer_output_tokens", "Output tokens delivered", registry=registry)
         label = ["contract"]
         self.ttft = Histogram(
-            "superinfer_ttft_ms", "Time to first token, from arrival", label, buckets=_LATENCY_MS, **make
+            "superinfer_ttft_ms",
+            "Time to first token, from arrival",
+            label,
+            buckets=_LATENCY_MS,
+            registry=registry,
         )
         self.itl = Histogram(
-            "superinfer_itl_ms", "Mean time between tokens of a request", label, buckets=_ITL_MS, **make
+            "superinfer_itl_ms",
+            "Mean time between tokens of a request",
+            label,
+            buckets=_ITL_MS,
+            registry=registry,
         )
         self.e2e = Histogram(
-            "superinfer_e2e_ms", "Time to the last token, from arrival", label, buckets=_LATENCY_MS, **make
+            "superinfer_e2e_ms",
+            "Time to the last token, from arrival",
+            label,
+            buckets=_LATENCY_MS,
+            registry=registry,
         )
         self.slack = Histogram(
             "superinfer_slo_slack_time_ms",
             "What was left of the tightest objective; negative: missed by",
             label,
             buckets=_SLACK_MS,
-            **make,
+            registry=registry,
         )
         self.predicted_ttft = Histogram(
-            "superinfer_ttft_actual_over_predicted", "Actual TTFT / predicted", label, buckets=_RATIO, **make
+            "superinfer_ttft_actual_over_predicted",
+            "Actual TTFT / predicted",
+            label,
+            buckets=_RATIO,
+            registry=registry,
         )
         self.predicted_e2e = Histogram(
-            "superinfer_e2e_actual_over_predicted", "Actual E2E / predicted", label, buckets=_RATIO, **make
+            "superinfer_e2e_actual_over_predicted",
+            "Actual E2E / predicted",
+            label,
+            buckets=_RATIO,
+            registry=registry,
         )
         self._cap = contract_cap
         self._labels: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the ingress: what /openapi.json answers, what docs/openapi.yaml holds. Data only."""
+"""The OpenAPI document of the ingress, served at /openapi.json. Data only."""
 
 from typing import Any, Final
 

@@ -106,7 +106,7 @@ class ContractFiles:
         self._managed_path(namespace, name).unlink(missing_ok=True)
 
     def _managed_path(self, namespace: str, name: str) -> Path:
-        # Namespace and name are DNS names: no separator, no leading dot. The name is cut where a file system would.
+        # DNS names: no separator, no leading dot. Cut where a file system would.
         stem = f"{namespace}.{name}"
         if len(stem) > 150:
             stem = f"{stem[:120]}-{hashlib.sha256(stem.encode()).hexdigest()[:16]}"

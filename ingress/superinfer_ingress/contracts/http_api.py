@@ -74,7 +74,7 @@ class ContractsApi:
             first = invalid.problems[0]
             raise refused(RefusalCode.INVALID_REQUEST, str(invalid), first.field) from None
         stored = StoredContract.of(contract, namespace=DEFAULT_NAMESPACE)
-        # What is kept is the long form, whatever was posted; what the server stamps replaces what a client claims.
+        # What is kept is the long form, whatever was posted.
         kept = contract.model_dump(mode="json", by_alias=True, exclude_none=True)
         try:
             filed, is_new = await self._store.put(stored, kept)

@@ -1,8 +1,8 @@
 """API keys: hashed at rest, compared in constant time, each bound to namespaces and a Secret's name.
 
 Two forms are stored. `sha256` is for generated keys (256 random bits need no slow hash). `scrypt` is for keys
-people chose; it costs tens of milliseconds, so such a key carries a public id in front (`id.secret`), only the
-entry of that id is ever tried, off the event loop, one at a time, and a success is remembered by its SHA-256.
+people chose; it costs tens of milliseconds, so such a key carries a public id in front (`id.secret`), only
+the entry of that id is ever tried, off the event loop, one at a time, and a success is remembered.
 A key is shown once, when it is made; neither it nor its hash is ever logged.
 """
 
@@ -104,8 +104,8 @@ class KeyRing:
             return None
         raw = presented.encode("utf-8", "replace")
         digest = hashlib.sha256(raw).digest()
-        # The dictionary is indexed by a hash of the secret: what its timing tells cannot be steered by whoever
-        # does not know the secret. The comparison that decides is constant-time all the same.
+        # Indexed by a hash of the secret: what its timing tells cannot be steered without the secret.
+        # The comparison that decides is constant-time all the same.
         for known in (self._by_digest, self._remembered):
             found = known.get(digest)
             if found is not None and any(hmac.compare_digest(digest, one) for one in known if one == digest):

@@ -119,7 +119,7 @@ class ContractStore:
         return [c for key, c in self._filed.items() if key != filed.stored.object_key]
 
     def _check(self, filed: FiledContract) -> None:
-        """Refuse a newcomer that would not be accepted, or would break what it replaces or others stand on."""
+        """Refuse a newcomer that would not be accepted, or that others would break on."""
         stored = [contract.stored for contract in [*self._others(filed), filed]]
         resolution = resolve_contracts(stored)
         problems = list(resolution.problems.get(filed.stored.object_key, ()))

@@ -148,7 +148,7 @@ class ExecutorLink:
 
     async def _serve(self, channel: grpc.aio.Channel) -> None:
         loop = asyncio.get_running_loop()
-        call = sidecar_pb2_grpc.SidecarStub(channel).Serve()
+        call = sidecar_pb2_grpc.SidecarStub(channel).Serve()  # type: ignore[no-untyped-call]
         self._call = call
         writer: asyncio.Task[None] | None = None
         try:
@@ -211,7 +211,7 @@ class ExecutorLink:
         self.reported.clear()
 
     def _lost(self) -> None:
-        """The stream is gone: whatever ran there is lost, and nothing queued for it may reach its successor."""
+        """The stream is gone, and what ran there with it; nothing queued may reach its successor."""
         if self.connected:
             self.reconnects += 1
             _log.warning("executor %s: stream lost with %d requests", self.name, len(self.requests))

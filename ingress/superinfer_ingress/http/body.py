@@ -173,7 +173,7 @@ def check_length(body: ParsedBody, max_model_len: int, limits: LimitSettings) ->
 
 
 def _longest_text(raw: bytes) -> tuple[str, int]:
-    """Bytes of the longest single prompt. Decodes everything: only ever called for suspiciously large bodies."""
+    """Bytes of the longest single prompt. Decodes everything: only called for suspiciously large bodies."""
     document = msgspec.json.decode(raw)
     messages = document.get("messages")
     if isinstance(messages, list):

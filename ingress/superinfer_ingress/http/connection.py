@@ -176,7 +176,7 @@ class IngressProtocol(HttpToolsProtocol):
     @override
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         writer = ClientWriter(cycle, self.limits.client_buffer_bytes)
-        cycle.scope[SCOPE_KEY] = writer  # type: ignore[literal-required]
+        cycle.scope[SCOPE_KEY] = writer  # type: ignore[typeddict-unknown-key]
         self._writers.add(writer)
         super()._start_asgi_task(cycle, app)
 

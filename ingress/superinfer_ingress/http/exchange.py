@@ -106,7 +106,7 @@ class Exchange:
 
 
 def _fields_of(headers: list[tuple[bytes, bytes]]) -> Mapping[str, str]:
-    """The headers the ingress reads, by lower-case name. A name sent twice has both values: never one by luck."""
+    """The headers the ingress reads, by lower-case name; one that was sent twice has both values."""
     fields: dict[str, str] = {}
     for name, value in headers:
         if name in _WANTED:
