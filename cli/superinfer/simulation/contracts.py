@@ -3,6 +3,7 @@
 Promise: one owner; cheap. Over a whole run the window is the run.
 """
 
+from superinfer_core.contract.budget import error_budget
 from superinfer_core.slo import Tier
 
 AVAILABILITY = {Tier.GOLD: 0.9, Tier.SILVER: 0.8, Tier.BRONZE: 0.5}
@@ -18,10 +19,11 @@ class _Counts:
 
 
 class ContractTally:
-    """Offered, served and kept per contract."""
+    """Offered, served and kept per contract over one window of `window_ms` that starts at 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, window_ms: float) -> None:
         self._counts: dict[str, _Counts] = {}
+        self._window_ms = max(1.0, window_ms)
 
     def offered(self, contract: str, tier: Tier) -> None:
         """A request came."""
@@ -37,14 +39,19 @@ class ContractTally:
         """A request was refused or given up."""
         self._counts[contract].refused += 1
 
-    def state(self, contract: str) -> tuple[bool, float]:
-        """(holds, budget left) as of now: the availability budget, in whole requests."""
-        counts = self._counts.get(contract)
-        if counts is None or counts.offered < 10:
+    def state(self, contract: str, now_ms: float) -> tuple[bool, float]:
+        """(holds, budget left) as of now, the least over the percentile and availability."""
+        c = self._counts.get(contract)
+        if c is None:
             return True, 1.0
-        allowed = (1 - AVAILABILITY[counts.tier]) * counts.offered
-        left = max(0.0, 1.0 - counts.refused / allowed) if allowed > 0 else 1.0
-        return True, round(left, 2)
+        covered = min(1.0, max(1e-3, now_ms / self._window_ms))
+        served = error_budget(
+            100 * AVAILABILITY[c.tier], considered=c.offered, missed=c.refused, covered=covered
+        )
+        kept = error_budget(
+            100 * PERCENTILE[c.tier], considered=c.served, missed=c.served - c.kept, covered=covered
+        )
+        return served.holds and kept.holds, min(served.left, kept.left)
 
     def fulfilled(self) -> dict[str, bool]:
         """Per contract, whether percentiles over what was served and availability both held."""

@@ -95,7 +95,7 @@ class Fleet:
         self.engines = [SimEngine(settings.limits, settings.truth) for _ in range(settings.executors)]
         self.busy = [False] * settings.executors
         self.outcomes: dict[str, Outcome] = {}
-        self.tally = ContractTally()
+        self.tally = ContractTally(max((j.arrived_ms for j in jobs), default=0.0))
         self.lengths = OutputLengths()
         self.rnd = random.Random(settings.seed)
         self.forecasts = [ArrivalForecast() for _ in range(settings.executors)]
@@ -142,7 +142,7 @@ class Fleet:
         return self.contexts[e]
 
     def _arrive(self, job: Job) -> set[int]:
-        holds, left = self.tally.state(job.slo.contract)
+        holds, left = self.tally.state(job.slo.contract, self.now)
         slo = with_contract_state(job.slo, holds=holds, budget_left=left)
         expected = self._expected(job)
         self.tally.offered(job.slo.contract, job.tier)
@@ -203,6 +203,7 @@ class Fleet:
             work * share,
             hold_ms=share * (work + expected * 2 * model.step_ms(decode_seqs=self.settings.limits.max_num_seqs)),
             tolerance_ms=ttft - work - model.base_ms if ttft is not None else float("inf"),
+            count=share,
         )
 
     def _expected(self, job: Job) -> int:

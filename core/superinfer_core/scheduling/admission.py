@@ -114,13 +114,22 @@ def _broken(candidate: RequestState, p: Prediction) -> tuple[Metric, float, floa
 
 def _crowds_out(candidate: RequestState, state: EngineState, ctx: DecisionContext) -> bool:
     """Whether the candidate would take a place that higher ranks are expected to need."""
-    rank = candidate.slo.rank
-    expected = ctx.policy.reserve_places * ctx.forecast.above(rank)[1]
+    policy, slo = ctx.policy, candidate.slo
+    rank = slo.rank
+    expected = policy.reserve_places * ctx.forecast.above(rank)[1]
     if expected <= 0:
         return False
     key = (rank.tier_rank, rank.negated_priority)
     below = sum(1 for r in state.requests if (r.slo.rank.tier_rank, r.slo.rank.negated_priority) >= key)
-    return below > 0 and below + 1 > state.max_num_seqs - expected
+    if below <= 0:
+        return False
+    work = ctx.model.prefill_work_ms(candidate.prefill_left_tokens)
+    hold = work + tokens_left(candidate) * 2 * ctx.model.step_ms(decode_seqs=state.max_num_seqs)
+    room = 1.0 + policy.size_weight * (ctx.forecast.size(rank, work, hold) - 1.0)
+    if not slo.contract_holds:
+        room += policy.broken_weight
+    room -= policy.budget_weight * (1.0 - slo.budget_left)
+    return below + max(0.0, room) > state.max_num_seqs - expected
 
 
 def _harmed(

@@ -24,11 +24,13 @@ class RankLoad:
         rank: whose.
         share: prefill milliseconds brought per millisecond.
         seqs: places its requests hold on average (Little: arrivals per ms times ms held).
+        rate: arrivals per millisecond.
     """
 
     rank: Rank
     share: float
     seqs: float
+    rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,13 @@ class ForecastSnapshot:
             seqs += load.seqs
         return share, seqs
 
+    def size(self, rank: Rank, work_ms: float, hold_ms: float) -> float:
+        """How large a request is beside the usual one of its rank; 1 where nothing is known."""
+        for load in self.loads:
+            if load.rank == rank and load.rate > 0 and load.share > 0 and load.seqs > 0:
+                return 0.5 * (work_ms * load.rate / load.share + hold_ms * load.rate / load.seqs)
+        return 1.0
+
 
 NO_FORECAST: Final = ForecastSnapshot()
 
@@ -77,6 +86,7 @@ class ArrivalForecast:
         *,
         hold_ms: float = 0.0,
         tolerance_ms: float = float("inf"),
+        count: float = 1.0,
     ) -> None:
         """Count one arrival.
 
@@ -86,15 +96,18 @@ class ArrivalForecast:
             work_ms: prefill time it brings.
             hold_ms: how long it will hold a place in the batch.
             tolerance_ms: its TTFT target less its own prefill.
+            count: weight of the arrival, where it is spread over several executors.
         """
         self._decay(now_ms)
         if rank not in self._loads and len(self._loads) >= MAX_RANKS:
             rank = Rank(rank.tier_rank) if Rank(rank.tier_rank) in self._loads else next(iter(self._loads))
-        load = self._loads.setdefault(rank, [0.0, 0.0])
+        load = self._loads.setdefault(rank, [0.0, 0.0, 0.0])
         if isfinite(work_ms) and work_ms > 0:
             load[0] += work_ms / self._window_ms
         if isfinite(hold_ms) and hold_ms > 0:
             load[1] += hold_ms / self._window_ms
+        if isfinite(count) and count > 0:
+            load[2] += count / self._window_ms
         least, at = self._tolerance
         if 0 < tolerance_ms <= least or now_ms - at > 4 * self._window_ms:
             self._tolerance = (tolerance_ms, now_ms)
@@ -103,7 +116,7 @@ class ArrivalForecast:
         """Load per rank as of `now_ms`."""
         fade = exp(-min(700.0, max(0.0, now_ms - self._last_ms) / self._window_ms))
         loads = tuple(
-            RankLoad(rank, load[0] * fade, load[1] * fade) for rank, load in sorted(self._loads.items())
+            RankLoad(rank, load[0] * fade, load[1] * fade, load[2] * fade) for rank, load in sorted(self._loads.items())
         )
         return ForecastSnapshot(loads, self._tolerance[0])
 
@@ -115,3 +128,5 @@ class ArrivalForecast:
         for load in self._loads.values():
             load[0] *= fade
             load[1] *= fade
+            load[2] *= fade
+            load[2] *= fade

@@ -51,65 +51,72 @@ def step_cap_ms(ctx: DecisionContext, fixed_ms: float) -> float:
 
 
 def project(
-    jobs: list[RequestState],
-    decodes: list[RequestState],
-    state: EngineState,
-    now_ms: float,
-    ctx: DecisionContext,
+    jobs: list[RequestState], decodes: list[RequestState], state: EngineState, now_ms: float, ctx: DecisionContext
 ) -> Projection:
     """Roll the batch forward until every job of `jobs` (in serving order) has its next token."""
-    model, policy, forecast = ctx.model, ctx.policy, ctx.forecast
-    reserve = policy.reserve_share
+    model = ctx.model
+    places = state.max_num_seqs
     active: list[tuple[float, float]] = []
     context = 0
     for r in decodes:
         left = tokens_left(r)
         context += r.computed_tokens
-        active.append((float(left), max(0.1, (pace_deadline_ms(r) - now_ms) / left)))
+        active.append((float(left), (pace_deadline_ms(r) - now_ms) / left))
     heapify(active)
-    inside = sum(1 for j in jobs if j.phase is Phase.PREFILL)
-    per_seq = model.per_decode_seq_ms + (
-        model.per_decode_context_token_ms * context / len(active) if active else 0.0
-    )
+    per_seq = model.per_decode_seq_ms
+    if active:
+        per_seq += model.per_decode_context_token_ms * context / len(active)
     base = model.base_ms
-    cap = step_cap_ms(ctx, base + per_seq * min(state.max_num_seqs, len(active) + len(jobs)))
+    cap = step_cap_ms(ctx, base + per_seq * min(places, len(active) + len(jobs)))
     if cap == inf:
         cap = base + model.per_prefill_token_ms * state.max_step_tokens
+    inside = sum(1 for j in jobs if j.phase is Phase.PREFILL)
+    queue = [[j, _work_ms(j, ctx), j.phase is Phase.PREFILL] for j in jobs]
     first: dict[str, float] = {}
     t = k = 0.0
     tau = cap
-    above: dict[object, float] = {}
-    for job in jobs:
-        if job.phase is Phase.WAITING:
-            while active and len(active) + inside >= state.max_num_seqs:
-                end, _ = heappop(active)
+    while queue:
+        at = 0
+        if len(active) + inside >= places:
+            while at < len(queue) and not queue[at][2]:
+                at += 1
+            if at == len(queue):  # nobody may enter before a sequence ends
+                end = heappop(active)[0] if active else k + 1.0
                 t += (end - k) * (base + per_seq * (len(active) + 1))
                 k = end
-        else:
-            inside -= 1
-        rank = job.slo.rank
-        room = above.get(rank)
-        if room is None:
-            room = above[rank] = max(0.05, 1.0 - reserve * forecast.above(rank)[0])
-        work = model.prefill_work_ms(job.prefill_left_tokens, job.computed_tokens) / room
-        while True:
-            fixed = base + per_seq * (len(active) + 1)
-            tau = cap
-            for _, pace in active:
-                if pace < tau and pace > fixed:
-                    tau = pace
-            per_step = max(0.05 * fixed, tau - fixed)
-            steps = work / per_step
-            if not active or steps <= active[0][0] - k:
-                t += work + steps * fixed
-                k += steps
-                break
-            end, _ = heappop(active)
+                continue
+        item = queue[at]
+        job, work, started = item
+        seqs = len(active)
+        fixed = base + per_seq * (seqs + 1)
+        tau = cap
+        for _, pace in active:
+            if fixed < pace < tau:
+                tau = pace
+        per_step = max(0.05 * fixed, tau - fixed)
+        steps = work / per_step
+        if active and steps > active[0][0] - k:  # a sequence ends first
+            end = heappop(active)[0]
             t += (end - k) * (per_step + fixed)
-            work -= (end - k) * per_step
+            item[1] = work - (end - k) * per_step
             k = end
+            if not started:
+                item[2] = True
+                inside += 1
+            continue
+        t += work + steps * fixed
+        k += steps
+        del queue[at]
+        inside -= started
         first[job.request_id] = t
         left = tokens_left(job)
         if left > 1:
             heappush(active, (k + left - 1, own_pace_ms(job)))
     return Projection(first, min(tau, cap))
+
+
+def _work_ms(job: RequestState, ctx: DecisionContext) -> float:
+    """Prefill time of `job`, stretched by what higher ranks are expected to take meanwhile."""
+    share = ctx.policy.reserve_share * ctx.forecast.above(job.slo.rank)[0]
+    work = ctx.model.prefill_work_ms(job.prefill_left_tokens, job.computed_tokens)
+    return work / max(0.05, 1.0 - share)

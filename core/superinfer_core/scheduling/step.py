@@ -91,7 +91,7 @@ def prefill_budget(
         left = token_slack_ms(r, now_ms)
         if left < fixed and (pace_deadline_ms(r) - now_ms) / tokens_left(r) < fixed:
             continue  # cannot be kept even without prefill: it must not stop everyone else's
-        may_take = min(may_take, left)
+        may_take = min(may_take, max(fixed, policy.token_margin * left))
         if r.slo.max_jitter_ms is not None:
             may_take = min(may_take, fixed + r.slo.max_jitter_ms)
     first = prefills[0] if prefills else (ahead[0] if ahead else None)

@@ -9,7 +9,7 @@ minute is a number like any other.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import exp, floor, isfinite, log
 from typing import Any, Final, TypeVar
@@ -62,6 +62,12 @@ class Segment:
     urgency: float
 
 
+def _geometric() -> tuple[Segment, ...]:
+    """Buckets of slack that grow by half: 5 ms, 7.5 ms, ... 64 s, weighted by the inverse of slack."""
+    bounds = [5.0 * 1.5**i for i in range(24)]
+    return tuple(Segment(round(b, 1), round(100.0 / b, 4)) for b in reversed(bounds))
+
+
 @dataclass(frozen=True, slots=True)
 class UrgencyProfile:
     """How slack becomes urgency.
@@ -79,11 +85,11 @@ class UrgencyProfile:
 
     name: str = "default"
     form: Form = Form.SEGMENTED
-    scale: Scale = Scale.FRACTION_OF_TARGET
-    segments: tuple[Segment, ...] = (Segment(0.5, 0.5), Segment(0.25, 1.0))
+    scale: Scale = Scale.ABSOLUTE_MS
+    segments: tuple[Segment, ...] = field(default_factory=_geometric)
     k: float = 5.0
     smoothing: float = 0.0
-    min_urgency: float = 0.01
+    min_urgency: float = 0.001
     max_urgency: float = 100.0
 
     def urgency(self, slack_ms: float, target_ms: float) -> float:
@@ -133,12 +139,12 @@ class UrgencyProfile:
         for key in data:
             if key not in known:
                 raise UrgencyProfileInvalid(str(key), data[key], f"use one of {', '.join(sorted(known))}")
-        low = _number(data, "minUrgency", 0.01, least=1e-9)
+        low = _number(data, "minUrgency", 0.001, least=1e-9)
         high = _number(data, "maxUrgency", 100.0, least=low)
         return cls(
             name=str(data.get("name", "default")),
             form=_choice(data, "form", Form, Form.SEGMENTED),
-            scale=_choice(data, "scale", Scale, Scale.FRACTION_OF_TARGET),
+            scale=_choice(data, "scale", Scale, Scale.ABSOLUTE_MS),
             segments=_segments(data.get("segments", [])),
             k=_number(data, "k", 5.0, least=0.0),
             smoothing=_number(data, "smoothing", 0.0, least=0.0),
