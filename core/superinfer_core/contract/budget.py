@@ -6,6 +6,11 @@ first request of the day. Pure functions over frozen values.
 """
 
 from dataclasses import dataclass
+from typing import Final
+
+_ROUNDING: Final = 1e-9
+_LEAST_COVERED: Final = 1e-3
+"""A projection from less than a thousandth of the window is no better than a guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +45,26 @@ def error_budget(percent: float, *, considered: int, missed: int, covered: float
         missed: those that missed.
         covered: share of the window that has been observed, 0 < covered <= 1.
     """
-    allowed_share = max(0.0, 1.0 - percent / 100.0)
     share = 1.0 if considered == 0 else (considered - missed) / considered
     # Compare counts, not shares: 99 kept of 100 is exactly P99, whatever floating point makes of 0.99.
-    met = missed <= allowed_share * considered + 1e-9
-    projected = considered if covered >= 1.0 else considered / max(covered, 1e-3)
-    allowed = allowed_share * projected
-    if covered < 1.0:
-        allowed = max(1.0, allowed)
-    left = 1.0 if missed == 0 else max(0.0, 1.0 - missed / max(allowed, 1e-9))
-    return Budget(percent, considered, missed, share, left, met, met or missed <= allowed + 1e-9)
+    met = missed <= _allowed_share(percent) * considered + _ROUNDING
+    left, holds = budget_left(percent, considered=considered, missed=missed, covered=covered)
+    return Budget(percent, considered, missed, share, left, met, met or holds)
+
+
+def budget_left(percent: float, *, considered: int, missed: int, covered: float) -> tuple[float, bool]:
+    """(share of the budget that is left, whether it can hold): the cheap part, for every request."""
+    if missed == 0:
+        return 1.0, True
+    share = _allowed_share(percent)
+    if covered >= 1.0:
+        allowed = share * considered
+    else:
+        allowed = max(1.0, share * considered / max(covered, _LEAST_COVERED))
+    if missed > allowed + _ROUNDING:
+        return 0.0, False
+    return max(0.0, 1.0 - missed / allowed), True
+
+
+def _allowed_share(percent: float) -> float:
+    return max(0.0, 1.0 - percent / 100.0)

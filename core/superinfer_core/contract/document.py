@@ -39,6 +39,8 @@ _WORDS: Final[Mapping[str, bool | None]] = {
     "False": False,
     "FALSE": False,
 }
+_TOO_LARGE: Final = ("is too large", "write a smaller number")
+_NO_NUMBER: Final = ("is not a finite number", "write a plain number")
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -155,11 +157,14 @@ def _scalar(value: object, path: str) -> Any:
     if isinstance(value, int):
         if -_MAX_INT <= value < _MAX_INT:
             return int(value)
-        raise _invalid(field, shown(value), "is beyond 64 bits", "write a smaller number")
+        raise _invalid(field, shown(value), *_TOO_LARGE)
     if isinstance(value, float):
         if math.isfinite(value):
             return float(value)
-        raise _invalid(field, shown(value), "is not a finite number", "write a plain number")
+        raise _invalid(field, shown(value), *_NO_NUMBER)
+    if isinstance(value, _Unusable):
+        reason = _TOO_LARGE if value.digits[-1:].isdigit() else _NO_NUMBER
+        raise _invalid(field, shown(value.digits), *reason)
     raise _invalid(field, shown(value), "is nothing YAML or JSON can say", "write text, a number or a list")
 
 
@@ -179,9 +184,9 @@ def _json_documents(text: str) -> list[Any] | None:
         value = json.loads(
             text,
             object_pairs_hook=_unique_pairs,
-            parse_constant=_refuse_constant,
-            parse_int=lambda digits: _number(digits, "document"),
-            parse_float=lambda digits: _number(digits, "document"),
+            parse_constant=_Unusable,
+            parse_int=_json_number,
+            parse_float=_json_number,
         )
     except json.JSONDecodeError:
         return None
@@ -210,22 +215,27 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _refuse_constant(word: str) -> Any:
-    raise _invalid("document", word, "is not a number of JSON", "write a plain number")
+class _Unusable:
+    """A number JSON text holds and a contract cannot; refused once its place is known."""
+
+    def __init__(self, digits: str) -> None:
+        self.digits = digits
 
 
-def _number(digits: str, field: str) -> int | float:
-    """The number, refused before Python spends time on 10^400 or a million digits."""
-    if len(digits) <= 64:
-        if _INT.fullmatch(digits):
-            whole = int(digits)
-            if -_MAX_INT <= whole < _MAX_INT:
-                return whole
-        else:
-            real = float(digits)
-            if math.isfinite(real):
-                return real
-    raise _invalid(field, shown(digits), "is too large", "write a smaller number")
+def _json_number(digits: str) -> Any:
+    number = _number_of(digits)
+    return _Unusable(digits) if number is None else number
+
+
+def _number_of(digits: str) -> int | float | None:
+    """The number; None before Python spends time on 10^400 or a million digits."""
+    if len(digits) > 64:
+        return None
+    if _INT.fullmatch(digits):
+        whole = int(digits)
+        return whole if -_MAX_INT <= whole < _MAX_INT else None
+    real = float(digits)
+    return real if math.isfinite(real) else None
 
 
 def _yaml_documents(text: str) -> list[Any]:
@@ -234,7 +244,7 @@ def _yaml_documents(text: str) -> list[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "document"
-        message = f"is not YAML: {_cut(str(error.problem or error.context or 'cannot be read'))}"
+        message = f"is neither YAML nor JSON: {_cut(str(error.problem or error.context or 'cannot be read'))}"
         raise _invalid(where, "", message, "check indentation, quotes and brackets there") from None
     except (yaml.YAMLError, UnicodeError) as error:
         raise _invalid("document", "", f"is not YAML: {_cut(str(error))}", "remove the character") from None
@@ -293,9 +303,12 @@ def _scalar_of(event: Any, field: str) -> Any:
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text) or (text != "." and _FLOAT.fullmatch(text) and not _leading_zero(text)):
-        return _number(text, field)
+        number = _number_of(text)
+        if number is None:
+            raise _invalid(field, shown(text), *_TOO_LARGE)
+        return number
     if _NOT_FINITE.fullmatch(text):
-        raise _invalid(field, shown(text), "is not a finite number", "write a plain number")
+        raise _invalid(field, shown(text), *_NO_NUMBER)
     return text
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from superinfer_core.contract.budget import Budget, error_budget
+from superinfer_core.contract.budget import Budget, budget_left, error_budget
 from superinfer_core.contract.effective import EffectiveContract
 from superinfer_core.refusal import COUNTS_AGAINST_AVAILABILITY, RefusalCode
 from superinfer_core.slo import Metric, Objective, RequestSlo
@@ -176,8 +176,10 @@ def attainment_of(contract: EffectiveContract, counts: WindowCounts, *, covered:
     )
     jitter = availability = None
     if contract.max_jitter_ms is not None:
-        percent = max((o.percentile for o in contract.objectives), default=_DEFAULT_JITTER_PERCENT)
-        jitter = error_budget(percent, considered=counts.admitted, missed=misses[-1], covered=covered)
+        percent = _jitter_percent(contract)
+        jitter = error_budget(
+            percent, considered=counts.admitted, missed=misses[len(contract.objectives)], covered=covered
+        )
     if contract.availability is not None:
         availability = error_budget(
             contract.availability,
@@ -199,13 +201,18 @@ def attainment_of(contract: EffectiveContract, counts: WindowCounts, *, covered:
     )
 
 
+def _jitter_percent(contract: EffectiveContract) -> float:
+    """Jitter is promised per request; over a window it is held to the contract's strictest percentile."""
+    return max((o.percentile for o in contract.objectives), default=_DEFAULT_JITTER_PERCENT)
+
+
 _OFFERED, _SERVED, _ADMITTED, _KEPT, _DEGRADED, _CANCELLED, _EXCLUDED, _MISSES = range(8)
 
 
 class ContractWindow:
     """Rolling counts of one contract: 60 buckets and their running total."""
 
-    __slots__ = ("_bucket_ms", "_buckets", "_contract", "_first_ms", "_head", "_total", "_width")
+    __slots__ = ("_bucket_ms", "_buckets", "_contract", "_first_ms", "_head", "_state", "_total", "_width")
 
     def __init__(self, contract: EffectiveContract) -> None:
         self._contract = contract
@@ -215,6 +222,7 @@ class ContractWindow:
         self._total = [0] * self._width
         self._head: int | None = None
         self._first_ms: float | None = None
+        self._state: WindowState | None = None
 
     @property
     def contract(self) -> EffectiveContract:
@@ -229,6 +237,7 @@ class ContractWindow:
         self._advance(now_ms)
         if self._first_ms is None:
             self._first_ms = now_ms
+        self._state = None
         promise = slo if slo is not None else _promise_of(self._contract)
         was_kept = kept(outcome, promise)
         for slot in self._slots_of(outcome, was_kept=was_kept):
@@ -247,15 +256,41 @@ class ContractWindow:
         return attainment_of(self._contract, self.counts(now_ms), covered=self.covered(now_ms))
 
     def state(self, now_ms: float) -> WindowState:
-        """What the requests arriving now carry along."""
-        attainment = self.attainment(now_ms)
-        return WindowState(holds=attainment.holds, budget_left=attainment.budget_left)
+        """What the requests arriving now carry along; cheap, and cached while nothing was recorded."""
+        self._advance(now_ms)
+        if self._state is None:
+            self._state = self._state_at(now_ms)
+        return self._state
+
+    def adopt(self, contract: EffectiveContract) -> "ContractWindow":
+        """The window to go on with after an edit: this one, unless what it counts has changed."""
+        before = self._contract
+        if (before.objectives, before.window_s) != (contract.objectives, contract.window_s):
+            return ContractWindow(contract)
+        if before.max_jitter_ms != contract.max_jitter_ms:
+            return ContractWindow(contract)
+        self._contract, self._state = contract, None
+        return self
 
     def covered(self, now_ms: float) -> float:
         """Share of the window since the first request was recorded."""
         if self._first_ms is None:
             return 1.0
         return min(1.0, max(0.0, now_ms - self._first_ms) / (self._contract.window_s * 1000.0))
+
+    def _state_at(self, now_ms: float) -> WindowState:
+        contract, total, covered = self._contract, self._total, self.covered(now_ms)
+        least, holds = 1.0, True
+        admitted = total[_ADMITTED]
+        promises = [(o.percentile, admitted, total[_MISSES + i]) for i, o in enumerate(contract.objectives)]
+        if contract.max_jitter_ms is not None:
+            promises.append((_jitter_percent(contract), admitted, total[-1]))
+        if contract.availability is not None:
+            promises.append((contract.availability, total[_OFFERED], total[_OFFERED] - total[_SERVED]))
+        for percent, considered, missed in promises:
+            left, can_hold = budget_left(percent, considered=considered, missed=missed, covered=covered)
+            least, holds = min(least, left), holds and can_hold
+        return WindowState(holds=holds, budget_left=least)
 
     def _slots_of(self, outcome: RequestOutcome, *, was_kept: bool) -> list[int]:
         if outcome.cancelled:
@@ -298,6 +333,7 @@ class ContractWindow:
                     self._total[slot] -= count
                 self._buckets[passed % BUCKETS] = None
         self._head = head
+        self._state = None
 
 
 def _objective_held(outcome: RequestOutcome, objective: Objective) -> bool:

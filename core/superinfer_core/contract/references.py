@@ -82,9 +82,40 @@ class FallbackChoice:
     problem: ContractProblem | None = None
 
 
+class _Edges:
+    """Fallbacks chosen so far, never a circle; each contract has at most one."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, str] = {}
+        # Where a chain leads, with shortcuts: long chains must not cost the square of their length.
+        self._shortcut: dict[str, str] = {}
+
+    def add(self, contract: str, fallback: str) -> None:
+        self._next[contract] = self._shortcut[contract] = fallback
+
+    def way_back(self, start: str, first: str) -> list[str] | None:
+        """The way from `start` (which has no fallback yet) over `first` back to `start`, or None."""
+        if self._end(first) != start:
+            return None
+        way, here = [start], first
+        while here != start and len(way) < 8:
+            way.append(here)
+            here = self._next[here]
+        return [*way, start] if here == start else [*way, "…", start]
+
+    def _end(self, contract: str) -> str:
+        passed = []
+        while contract in self._shortcut:
+            passed.append(contract)
+            contract = self._shortcut[contract]
+        for key in passed:
+            self._shortcut[key] = contract
+        return contract
+
+
 def choose_fallbacks(linker: Linker, complete: Mapping[str, Fields]) -> dict[str, FallbackChoice]:
     """The fallback of every accepted contract that has one, by the contract's key; oldest first."""
-    edges: dict[str, str] = {}
+    edges = _Edges()
     choices: dict[str, FallbackChoice] = {}
     for key, fields in complete.items():
         if fields["onInfeasible"].value is not OnInfeasible.FALLBACK:
@@ -93,13 +124,11 @@ def choose_fallbacks(linker: Linker, complete: Mapping[str, Fields]) -> dict[str
         choice = _choose_fallback(linker, contract, fields, edges)
         choices[key] = choice
         if choice.key is not None:
-            edges[contract.service_key] = choice.key
+            edges.add(contract.service_key, choice.key)
     return choices
 
 
-def _choose_fallback(
-    linker: Linker, contract: Linked, fields: Fields, edges: Mapping[str, str]
-) -> FallbackChoice:
+def _choose_fallback(linker: Linker, contract: Linked, fields: Fields, edges: _Edges) -> FallbackChoice:
     stated = fields.get("fallbackRef")
     if stated is None:
         message = f"{contract.service_key} says onInfeasible: Fallback, but names no fallbackRef"
@@ -123,7 +152,7 @@ def _choose_fallback(
         message = f"fallback {contract.stored.namespace}/{stated.value} of {contract.service_key} {state}"
         kind = ProblemKind.FALLBACK_NOT_FOUND
         return FallbackChoice(problem=_fallback_problem(contract, kind, stated.value, message, suggestion))
-    way = _way_back(contract.service_key, target.service_key, edges)
+    way = edges.way_back(contract.service_key, target.service_key)
     if way is None:
         return FallbackChoice(key=target.service_key)
     if stated.origin != contract.service_key:
@@ -133,18 +162,6 @@ def _choose_fallback(
     suggestion = f"name another fallback for {contract.service_key}; until then its requests are refused"
     kind = ProblemKind.FALLBACK_CYCLE
     return FallbackChoice(problem=_fallback_problem(contract, kind, target.service_key, message, suggestion))
-
-
-def _way_back(start: str, first: str, edges: Mapping[str, str]) -> list[str] | None:
-    """The way from `start` over `first` back to `start`, or None. Edges so far have no circle."""
-    way, here = [start], first
-    while here != start:
-        way.append(here)
-        if here not in edges:
-            return None
-        here = edges[here]
-    shown_way = way if len(way) <= 8 else [*way[:7], "…"]
-    return [*shown_way, start]
 
 
 def _fallback_problem(
