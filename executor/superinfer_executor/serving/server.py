@@ -1,5 +1,6 @@
 """The gRPC server on its Unix socket, with health and reflection. Event loop only."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +29,7 @@ class EngineServer:
         self._server = server
         self._health = health
         self._socket = socket
+        self._inode = socket.stat().st_ino
 
     async def not_serving(self) -> None:
         """Health says so from now on; streams go on."""
@@ -36,7 +38,10 @@ class EngineServer:
     async def stop(self) -> None:
         """Close every stream and remove the socket."""
         await self._server.stop(grace=0.2)
-        self._socket.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            # A successor may have put its own socket there already.
+            if self._socket.stat().st_ino == self._inode:
+                self._socket.unlink()
 
 
 async def start_server(service: EngineService, socket: Path) -> EngineServer:
