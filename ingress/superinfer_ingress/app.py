@@ -22,7 +22,7 @@ from superinfer_ingress.contracts.selection import Asker
 from superinfer_ingress.executors.fleet import Fleet
 from superinfer_ingress.http.body import ClientGone, Receive
 from superinfer_ingress.http.errors import Refused, refused, status_of
-from superinfer_ingress.http.exchange import Exchange, Scope, Send
+from superinfer_ingress.http.exchange import Exchange, Scope
 from superinfer_ingress.metrics import Metrics
 from superinfer_ingress.models import model_object, models_list
 from superinfer_ingress.openapi import OPENAPI_JSON
@@ -68,7 +68,7 @@ class Application:
         }
         self._contracts = contracts
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, _send: object) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             return
@@ -76,7 +76,6 @@ class Application:
         exchange = Exchange(
             scope,
             receive,
-            send,
             request_id=f"{self._id_prefix}{self._next_id:x}",
             limits=self._config.limits,
         )
@@ -93,7 +92,7 @@ class Application:
         except Exception:  # noqa: BLE001 - the edge: a bug of ours must not look like the client's fault
             _log.exception("request %s to %s failed", exchange.request_id, path)
             if not exchange.started:
-                await exchange.json(500, _INTERNAL_ERROR)
+                exchange.json(500, _INTERNAL_ERROR)
             else:
                 exchange.writer.abort()
 
@@ -139,7 +138,7 @@ class Application:
         except Refused as error:
             status = error.status or status_of(error.refusal.code, self._config.infeasible_status)
             allow = [(b"allow", error.allow.encode())] if error.allow is not None else []
-            await exchange.refuse(error.refusal, status, allow, close=error.close)
+            exchange.refuse(error.refusal, status, allow, close=error.close)
 
     def _no_such(self, method: str, path: str) -> Refused:
         known = path in COMPLETION_PATHS or any(path == other for _, other in self._exact)
@@ -153,7 +152,7 @@ class Application:
 
     async def _models(self, exchange: Exchange, _path: str) -> None:
         await self.asker(exchange)
-        await exchange.json(200, _encode(models_list(self._fleet, self._started_s)))
+        exchange.json(200, _encode(models_list(self._fleet, self._started_s)))
 
     async def _model(self, exchange: Exchange, path: str) -> None:
         await self.asker(exchange)
@@ -165,23 +164,23 @@ class Application:
                 f"there is no model {shown(name)}; GET /v1/models lists them",
                 "model",
             )
-        await exchange.json(200, _encode(found))
+        exchange.json(200, _encode(found))
 
     async def _healthz(self, exchange: Exchange, _path: str) -> None:
-        await exchange.json(200, b'{"status":"alive"}')
+        exchange.json(200, b'{"status":"alive"}')
 
     async def _readyz(self, exchange: Exchange, _path: str) -> None:
         if self._completions.draining:
             raise refused(RefusalCode.SHUTTING_DOWN, "this ingress is shutting down")
         if not self._fleet.ready:
             raise refused(RefusalCode.NO_EXECUTORS, "no executor is serving")
-        await exchange.json(200, b'{"status":"ready"}')
+        exchange.json(200, b'{"status":"ready"}')
 
     async def _metrics_page(self, exchange: Exchange, _path: str) -> None:
-        await exchange.answer(200, _PROMETHEUS, self._metrics.exposition())
+        exchange.answer(200, _PROMETHEUS, self._metrics.exposition())
 
     async def _openapi(self, exchange: Exchange, _path: str) -> None:
-        await exchange.json(200, OPENAPI_JSON)
+        exchange.json(200, OPENAPI_JSON)
 
 
 _INTERNAL_ERROR: Final = _encode(

@@ -98,7 +98,7 @@ class Completions:
         except Refused as refusal:
             record.code = refusal.refusal.code
             record.status = refusal.status or status_of(record.code, self._config.infeasible_status)
-            await self._refuse(exchange, record, refusal)
+            self._refuse(exchange, record, refusal)
         except (ClientGone, asyncio.CancelledError) as gone:
             record.cancelled = True
             if isinstance(gone, asyncio.CancelledError):
@@ -110,12 +110,8 @@ class Completions:
             self._in_flight.discard(record)
             self._settle(record)
 
-    async def _refuse(self, exchange: Exchange, record: Record, refusal: Refused) -> None:
-        headers = self._headers(record)
-        try:
-            await exchange.refuse(refusal.refusal, record.status, headers, close=refusal.close)
-        except ClientGone:
-            record.cancelled = True
+    def _refuse(self, exchange: Exchange, record: Record, refusal: Refused) -> None:
+        exchange.refuse(refusal.refusal, record.status, self._headers(record), close=refusal.close)
 
     async def _serve(self, exchange: Exchange, record: Record, find_asker: FindAsker) -> None:
         self._gate()
@@ -270,7 +266,7 @@ class Completions:
         if request.ending is Ending.FINISHED:
             self._note_prediction(record, request)
             record.status = 200
-            await exchange.answer(200, [*_JSON, *self._headers(record)], request.final_body)
+            exchange.answer(200, [*_JSON, *self._headers(record)], request.final_body)
             return
         if request.failure is not None:
             self._note_prediction(record, request)
@@ -280,15 +276,15 @@ class Completions:
     async def _stream(self, exchange: Exchange, request: InFlight, record: Record) -> None:
         self._note_prediction(record, request)
         record.status = 200
-        await exchange.begin(200, [*_SSE, *self._headers(record)])
-        if not request.begin_writing():
+        exchange.begin(200, [*_SSE, *self._headers(record)])
+        if not request.flush():
             request.on_client_too_slow()
         await request.wait(_ended)
         if request.ending is Ending.FINISHED:
-            await exchange.end(request.final_body)
+            exchange.writer.end(request.final_body)
         elif request.failure is not None:
             record.code = request.failure.code
-            await exchange.end(error_event(request.failure))
+            exchange.writer.end(error_event(request.failure))
         else:
             if request.ending is Ending.CLIENT_TOO_SLOW:
                 exchange.writer.abort()

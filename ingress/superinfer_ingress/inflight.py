@@ -137,12 +137,10 @@ class InFlight:
         self.decision = None
         return self.attempt
 
-    def begin_writing(self) -> bool:
-        """The status line is out: flush what waited, then write straight through."""
-        writer = self.writer
-        writer.begin()
+    def flush(self) -> bool:
+        """The status line is out: write what waited for it. False: the client reads too slowly."""
         chunks, self._early_chunks = self._early_chunks, []
-        return not chunks or writer.chunk(b"".join(chunks))
+        return not chunks or self.writer.chunk(b"".join(chunks))
 
     # What links and connections report.
 

@@ -46,6 +46,7 @@ class IngressServer(uvicorn.Server):
                 access_log=False,
                 log_config=None,
                 server_header=False,
+                proxy_headers=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=max(1, int(_LAST_WORDS_S)),
                 backlog=4096,

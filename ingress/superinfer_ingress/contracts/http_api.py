@@ -46,7 +46,7 @@ class ContractsApi:
         rest = path.removeprefix(_ROOT).strip("/")
         if not rest:
             if method == "GET":
-                await exchange.json(200, _encode(self._list()))
+                exchange.json(200, _encode(self._list()))
             elif method == "POST":
                 await self._post(exchange)
             else:
@@ -56,14 +56,14 @@ class ContractsApi:
             raise _not_allowed(method, "GET, DELETE")
         filed = self._find(rest)
         if method == "GET":
-            await exchange.json(200, _encode(self._describe(filed)))
+            exchange.json(200, _encode(self._describe(filed)))
             return
         try:
             await self._store.delete(filed)
         except FileOwned as owned:
             raise _file_owned(filed.stored.service_key, owned.file) from None
         deleted = {"object": "contract", "id": filed.stored.service_key, "deleted": True}
-        await exchange.json(200, _encode(deleted))
+        exchange.json(200, _encode(deleted))
 
     async def _post(self, exchange: Exchange) -> None:
         raw = await exchange.body()
@@ -85,7 +85,7 @@ class ContractsApi:
             ) from None
         except FileOwned as owned:
             raise _file_owned(stored.object_key, owned.file) from None
-        await exchange.json(201 if is_new else 200, _encode(self._describe(filed)))
+        exchange.json(201 if is_new else 200, _encode(self._describe(filed)))
 
     def _find(self, rest: str) -> FiledContract:
         key = rest if "/" in rest else f"{DEFAULT_NAMESPACE}/{rest}"

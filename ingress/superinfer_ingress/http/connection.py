@@ -12,28 +12,25 @@ from typing import Any, ClassVar, Final
 
 import httptools
 from typing_extensions import override
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_ingress.config import LimitSettings
-from superinfer_ingress.http.errors import error_body
+from superinfer_ingress.http.errors import HeaderList, error_body
 
 SCOPE_KEY: Final = "superinfer.client"
 """Where the application finds its ClientWriter in the ASGI scope."""
-
-_STATUS_LINES: Final = {
-    400: b"HTTP/1.1 400 Bad Request\r\n",
-    408: b"HTTP/1.1 408 Request Timeout\r\n",
-    431: b"HTTP/1.1 431 Request Header Fields Too Large\r\n",
-}
-
 
 _LINGER_S: Final = 1.0
 """How long a refused connection may go on sending into the void before it is cut."""
 
 
 class ClientWriter:
-    """Writes one response's body between its start and its end, straight to the transport."""
+    """Writes one response straight to the transport: nothing here waits, so nothing here needs a task.
+
+    It keeps the state uvicorn's own `send` would keep (response_started, response_complete, keep_alive), so
+    that pipelining, keep-alive and shutdown go on as uvicorn means them.
+    """
 
     __slots__ = ("_buffer_limit", "_chunked", "_cycle", "_flow", "_transport", "begun", "on_gone")
 
@@ -42,8 +39,10 @@ class ClientWriter:
         self._flow = cycle.flow
         self._transport = cycle.transport
         self._buffer_limit = buffer_limit_bytes
-        self._chunked = True
+        # HTTP/1.0 has no chunked encoding: there the end of the connection ends the body.
+        self._chunked = cycle.scope["http_version"] != "1.0"
         self.begun = False
+        """The status line of a streamed answer is out: `chunk` may be called."""
         self.on_gone: Callable[[], None] | None = None
 
     @property
@@ -51,29 +50,73 @@ class ClientWriter:
         """Whether nobody listens any more."""
         return self._cycle.disconnected
 
-    @property
-    def paused(self) -> bool:
-        """Whether output waits for the client to read."""
-        return self._flow.write_paused
+    def answer(self, status: int, headers: HeaderList, body: bytes) -> None:
+        """Write a whole response."""
+        if self._cycle.disconnected or self._cycle.response_started:
+            return
+        head = self._head(status, headers, b"content-length: %d\r\n\r\n" % len(body))
+        head.append(b"" if self._cycle.scope["method"] == "HEAD" else body)
+        self._transport.write(b"".join(head))
+        self._complete()
 
-    def begin(self) -> None:
-        """The status line is out: from now on `chunk` may be called."""
-        self._chunked = bool(self._cycle.chunked_encoding)
+    def begin(self, status: int, headers: HeaderList) -> None:
+        """Write the status line and headers of a streamed response."""
+        if self._cycle.disconnected or self._cycle.response_started:
+            return
+        if not self._chunked:
+            self._cycle.keep_alive = False
+        end = b"transfer-encoding: chunked\r\n\r\n" if self._chunked else b"\r\n"
+        self._transport.write(b"".join(self._head(status, headers, end)))
         self.begun = True
 
     def chunk(self, data: bytes) -> bool:
-        """Write one piece of the body. False: the client reads too slowly for its buffer."""
+        """Write one piece of a streamed body. False: the client reads too slowly for its buffer."""
         transport = self._transport
         if self._chunked:
             transport.write(b"%x\r\n%b\r\n" % (len(data), data))
-        else:  # HTTP/1.0: no chunked encoding; the end of the connection ends the body
+        else:
             transport.write(data)
         # The transport calls pause_writing above its high-water mark, so the common case costs one look.
         return not (self._flow.write_paused and transport.get_write_buffer_size() > self._buffer_limit)
 
+    def end(self, data: bytes = b"") -> None:
+        """Write the last piece of a streamed body."""
+        if self._cycle.disconnected or self._cycle.response_complete:
+            return
+        if self._chunked:
+            piece = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+            self._transport.write(piece + b"0\r\n\r\n")
+        elif data:
+            self._transport.write(data)
+        self._complete()
+
     def abort(self) -> None:
         """Drop the connection and whatever waits in its buffer."""
         self._transport.abort()
+
+    def _head(self, status: int, headers: HeaderList, end: bytes) -> list[bytes]:
+        cycle = self._cycle
+        cycle.response_started = True
+        cycle.waiting_for_100_continue = False
+        parts = [STATUS_LINE[status]]
+        for name, value in (*cycle.default_headers, *headers):
+            parts += (name, b": ", value, b"\r\n")
+        if not cycle.keep_alive:
+            parts.append(b"connection: close\r\n")
+        parts.append(end)
+        return parts
+
+    def close_after(self) -> None:
+        """The connection ends with this response."""
+        self._cycle.keep_alive = False
+
+    def _complete(self) -> None:
+        cycle = self._cycle
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self._transport.close()
+        cycle.on_response()
 
 
 class IngressProtocol(HttpToolsProtocol):
@@ -246,7 +289,7 @@ class IngressProtocol(HttpToolsProtocol):
         body = error_body(Refusal(code, message))
         transport.write(
             b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
-            % (_STATUS_LINES[status], len(body), body)
+            % (STATUS_LINE[status], len(body), body)
         )
         # Closing at once on a client that is still sending would reset the connection and lose the answer.
         if transport.can_write_eof():

@@ -1,22 +1,20 @@
 """One request and its response on the ASGI interface: headers in, one answer out.
 
-Promises: an answer is sent at most once; a client that does not read its answer cannot hold a request open
-longer than `limits.body_read`; every answer carries x-request-id.
+Promises: an answer is sent at most once, without waiting for the client to read it; every answer carries
+x-request-id.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
 
 from superinfer_core.contract.headers import SLO_HEADERS
 from superinfer_core.refusal import Refusal
 from superinfer_ingress.config import LimitSettings
-from superinfer_ingress.http.body import ClientGone, Receive, read_body
+from superinfer_ingress.http.body import Receive, read_body
 from superinfer_ingress.http.connection import SCOPE_KEY, ClientWriter
 from superinfer_ingress.http.errors import HeaderList, error_body, error_headers
 
 Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _LONGEST_REQUEST_ID: Final = 128
 _JSON: Final = (b"content-type", b"application/json")
@@ -26,18 +24,15 @@ _WANTED: Final = frozenset(name.encode() for name in SLO_HEADERS) | {b"authoriza
 class Exchange:
     """The HTTP side of one request."""
 
-    __slots__ = ("_limits", "_receive", "_send", "fields", "request_id", "scope", "started", "writer")
+    __slots__ = ("_limits", "_receive", "fields", "request_id", "scope", "started", "writer")
 
-    def __init__(
-        self, scope: Scope, receive: Receive, send: Send, *, request_id: str, limits: LimitSettings
-    ) -> None:
+    def __init__(self, scope: Scope, receive: Receive, *, request_id: str, limits: LimitSettings) -> None:
         self.scope = scope
         self.writer: ClientWriter = scope[SCOPE_KEY]
         self.request_id = request_id
         self.started = False
         self.fields = _fields_of(scope["headers"])
         self._receive = receive
-        self._send = send
         self._limits = limits
 
     @property
@@ -57,52 +52,33 @@ class Exchange:
         """The whole request body, within its bounds."""
         return await read_body(self._receive, self.scope["headers"], self._limits)
 
-    async def json(self, status: int, body: bytes, headers: HeaderList | None = None) -> None:
+    def json(self, status: int, body: bytes, headers: HeaderList | None = None) -> None:
         """Answer with JSON."""
-        await self.answer(status, [_JSON, *(headers or [])], body)
+        self.answer(status, [_JSON, *(headers or [])], body)
 
-    async def answer(self, status: int, headers: HeaderList, body: bytes) -> None:
+    def answer(self, status: int, headers: HeaderList, body: bytes) -> None:
         """Answer with a whole body."""
-        await self.begin(status, [*headers, (b"content-length", str(len(body)).encode())])
-        await self.end(body)
+        self.started = True
+        self.writer.answer(status, [*headers, self._id_header], body)
 
-    async def refuse(
+    def refuse(
         self, refusal: Refusal, status: int, headers: HeaderList | None = None, *, close: bool = False
     ) -> None:
-        """Answer with an OpenAI error object."""
-        if self.started or self.writer.gone:
+        """Answer with an OpenAI error object; nothing happens where an answer has begun."""
+        if self.started:
             return
-        all_headers = [*error_headers(refusal), *(headers or [])]
         if close:
-            all_headers.append((b"connection", b"close"))
-        await self.answer(status, all_headers, error_body(refusal))
+            self.writer.close_after()
+        self.answer(status, [*error_headers(refusal), *(headers or [])], error_body(refusal))
 
-    async def begin(self, status: int, headers: HeaderList) -> None:
-        """Send the status line; after it the writer may be used."""
+    def begin(self, status: int, headers: HeaderList) -> None:
+        """Begin a streamed answer; after it the writer may be used."""
         self.started = True
-        echoed = self.client_request_id or self.request_id
-        await self._write(
-            {
-                "type": "http.response.start",
-                "status": status,
-                "headers": [*headers, (b"x-request-id", echoed.encode())],
-            }
-        )
+        self.writer.begin(status, [*headers, self._id_header])
 
-    async def end(self, body: bytes = b"") -> None:
-        """Send the last piece of the body."""
-        await self._write({"type": "http.response.body", "body": body, "more_body": False})
-
-    async def _write(self, message: MutableMapping[str, Any]) -> None:
-        if not self.writer.paused:
-            await self._send(message)
-            return
-        try:
-            async with asyncio.timeout(self._limits.body_read):
-                await self._send(message)
-        except TimeoutError:
-            self.writer.abort()
-            raise ClientGone from None
+    @property
+    def _id_header(self) -> tuple[bytes, bytes]:
+        return (b"x-request-id", (self.client_request_id or self.request_id).encode())
 
 
 def _fields_of(headers: list[tuple[bytes, bytes]]) -> Mapping[str, str]:
