@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
+import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 from typing_extensions import override
@@ -17,6 +18,8 @@ from superinfer_sidecar.outbox import Outbox
 
 _FRAME_TAG: Final = b"\x1a"
 """Key of FromSidecar.frame on the wire (field 3, length-delimited)."""
+_PATIENCE_S: Final = 1.0
+"""How long the end of a stream nobody reads may take to be written."""
 
 
 class IngressLink(Outbox):
@@ -99,7 +102,9 @@ async def serve_ingress(context: Any, link: IngressLink, desk: Desk) -> None:
             await asyncio.gather(*tasks, return_exceptions=True)
     if link.too_slow.is_set():
         desk.counters.slow_ingresses += 1
-        context.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this ingress does not read its output")
 
 
 async def _read_for_ever(context: Any, link: IngressLink, desk: Desk) -> None:
