@@ -1,8 +1,8 @@
 """Which contract inherits from which, and who gives way where two contradict each other.
 
 One rule settles every conflict: what was there first goes on working. Contracts are taken in order of age
-(creation time, then UID); one that names its parent is taken right after that parent. A newcomer that
-contradicts what stands is not accepted and changes nothing for the others. So:
+(creation time, then UID), a contract that names its parent being as old as the youngest it needs: it could
+not work before. A newcomer that contradicts what stands is not accepted and changes nothing for the others:
 - of two with one serviceID the older keeps it;
 - a child looser than its parent is not accepted, unless the parent is the newcomer and became one only by
   its serviceID being a prefix: then the parent is not accepted;
@@ -30,6 +30,7 @@ class Linked:
     accepted: bool = False
     decided: bool = False
     explicit: bool = False
+    working_age: tuple[str, ...] | None = None
     parent: "Linked | None" = None
     fields: Fields = field(default_factory=dict)
     children: list["Linked"] = field(default_factory=list)
@@ -58,7 +59,8 @@ class Linker:
         self._accepted_ids: dict[str, list[str]] = {}
         for stored in sorted(contracts, key=lambda contract: contract.age_key):
             self._add(stored)
-        for contract in list(self.linked.values()):
+        self.linked = dict(sorted(self.linked.items(), key=lambda item: self._working_age(item[1])))
+        for contract in self.linked.values():
             self._decide_with_parents(contract)
 
     def named(self, namespace: str, name: str) -> Linked | None:
@@ -87,6 +89,22 @@ class Linker:
         if holder is not linked:
             linked.decided = True
             linked.problems.append(_duplicate_problem(linked, holder))
+
+    def _working_age(self, contract: Linked) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """When it could first work, then its own age; ages along a chain are worked out once."""
+        chain: list[Linked] = []
+        met: set[str] = set()
+        here: Linked | None = contract
+        while here is not None and here.working_age is None and here.key not in met:
+            chain.append(here)
+            met.add(here.key)
+            here = self._explicit_parent(here)
+        age = here.working_age if here is not None and here.working_age is not None else ()
+        for member in reversed(chain):
+            age = max(age, member.stored.age_key)
+            member.working_age = age
+        assert contract.working_age is not None
+        return contract.working_age, contract.stored.age_key
 
     def _decide_with_parents(self, contract: Linked) -> None:
         """Decide a contract after everything it refers to; a chain may be long, so no recursion."""

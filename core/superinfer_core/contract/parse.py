@@ -132,9 +132,10 @@ def document_of(contract: SLOContract) -> dict[str, Any]:
 def _strictly(
     plain: dict[str, Any], model: type[_Model], kind: str
 ) -> tuple[_Model | None, list[FieldProblem]]:
-    problems = [*_type_problems(plain, kind), *unknown_fields(plain, model)]
     # What the operator wrote is not the user's to get right: `kubectl get -o yaml` output is a fine document.
-    typed = {k: v for k, v in plain.items() if k not in ("status", "apiVersion", "kind")}
+    stated = {name: value for name, value in plain.items() if name != "status"}
+    problems = [*_type_problems(stated, kind), *unknown_fields(stated, model)]
+    typed = {name: value for name, value in stated.items() if name not in ("apiVersion", "kind")}
     try:
         return model.model_validate(typed, by_alias=True, by_name=False), problems
     except ValidationError as error:
