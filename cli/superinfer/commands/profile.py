@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from superinfer import exit_codes
-from superinfer.output import Output, OutputOption, console, emit_json, errors, fail
+from superinfer.output import Output, OutputOption, emit_json, errors, fail
+from superinfer.output import console as stdout
 from superinfer.profiling.engine import EngineTroubleError
 from superinfer.profiling.measure import Measurement, measure
 from superinfer.serving.console import Progress, progress_on
@@ -122,6 +123,7 @@ async def _own_engine(options: ServeOptions, progress: Progress) -> AsyncIterato
 
 
 def _show(measurement: Measurement, out: Path | None) -> None:
+    console = stdout if out is not None else errors  # without --out, stdout is for the profile itself
     profile, fit = measurement.profile, measurement.fit
     steps = profile.steps
     console.print(f"{profile.model} on {profile.engine}, {profile.dtype}\n{profile.machine}\n", markup=False)

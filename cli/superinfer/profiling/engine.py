@@ -20,6 +20,8 @@ from superinfer_proto.v1 import engine_pb2, engine_pb2_grpc, slo_pb2, work_pb2
 
 OPTIONS = (("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20))
 PATH = "/v1/completions"
+QUIET_S = 0.15
+"""An idle engine that said nothing for so long has said everything."""
 
 
 class EngineTroubleError(Exception):
@@ -54,6 +56,8 @@ class MeasuredEngine:
     def __init__(self, socket: Path, *, timeout_s: float = 300.0) -> None:
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
         self._call: Any = None
+        self._inbox: asyncio.Queue[engine_pb2.FromEngine | EngineTroubleError] = asyncio.Queue()
+        self._reader: asyncio.Task[None] | None = None
         self._timeout_s = timeout_s
         self._sent = 0
         self.info = engine_pb2.EngineInfo()
@@ -62,6 +66,7 @@ class MeasuredEngine:
         """Connect and learn what the engine is."""
         stub = engine_pb2_grpc.EngineStub(self._channel)  # type: ignore[no-untyped-call]
         self._call = stub.Run(wait_for_ready=True)
+        self._reader = asyncio.create_task(self._receive())
         first = await self._read()
         self.info = first.info
         return self
@@ -72,6 +77,8 @@ class MeasuredEngine:
         """Hang up."""
         if self._call is not None:
             self._call.cancel()
+        if self._reader is not None:
+            await asyncio.wait({self._reader})
         await self._channel.close()
 
     async def run(self, work: Sequence[Work]) -> Measured:
@@ -95,6 +102,10 @@ class MeasuredEngine:
                     first.setdefault(output.request_id, now_ms)
                 if output.final:
                     end[output.request_id] = now_ms
+        # Facts come on a way of their own and may trail the tokens they are about.
+        while (late := await self._read_within(QUIET_S)) is not None:
+            if late.frame.HasField("facts"):
+                facts.append(_step_facts(late.frame.facts))
         return Measured(
             tuple(facts),
             tuple(first.get(request_id, end[request_id]) for request_id in ids),
@@ -125,17 +136,32 @@ class MeasuredEngine:
             prompt_token_ids=work.prompt_token_ids,
         )
 
-    async def _read(self) -> engine_pb2.FromEngine:
+    async def _receive(self) -> None:
+        """Reads in a task of its own: a read that is given up would end the whole connection."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                message = await self._call.read()
-        except TimeoutError:
-            raise EngineTroubleError(f"the engine said nothing for {self._timeout_s:.0f} s") from None
+            while (message := await self._call.read()) is not grpc.aio.EOF:
+                self._inbox.put_nowait(message)
+            self._inbox.put_nowait(EngineTroubleError("the engine ended the connection"))
         except grpc.aio.AioRpcError as error:
-            raise EngineTroubleError(f"the engine hung up: {error.details()}") from None
-        if message is grpc.aio.EOF:
-            raise EngineTroubleError("the engine ended the connection")
-        return message  # type: ignore[no-any-return]
+            self._inbox.put_nowait(EngineTroubleError(f"the engine hung up: {error.details()}"))
+        except asyncio.CancelledError:
+            return  # we hung up
+
+    async def _read(self) -> engine_pb2.FromEngine:
+        message = await self._read_within(self._timeout_s)
+        if message is None:
+            raise EngineTroubleError(f"the engine said nothing for {self._timeout_s:.0f} s")
+        return message
+
+    async def _read_within(self, seconds: float) -> engine_pb2.FromEngine | None:
+        try:
+            async with asyncio.timeout(seconds):
+                message = await self._inbox.get()
+        except TimeoutError:
+            return None
+        if isinstance(message, EngineTroubleError):
+            raise message
+        return message
 
 
 def _step_facts(facts: work_pb2.StepFacts) -> StepFacts:
