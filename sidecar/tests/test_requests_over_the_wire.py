@@ -54,7 +54,7 @@ async def test_what_can_never_be_kept_is_refused_with_numbers(site, submit_of, s
 
 
 async def test_what_only_the_load_forbids_is_said_to_be_feasible_when_idle(
-    site, submit_of, slo_of, body_of, profile_of
+    site, submit_of, slo_of, body_of, profile_of, wait_until
 ):
     await site.start_engine(step_ms=5.0, max_num_seqs=4)
     await site.start_sidecar(profile=profile_of(per_prefill_token_ms=0.1))
@@ -63,6 +63,7 @@ async def test_what_only_the_load_forbids_is_said_to_be_feasible_when_idle(
     await ingress.send(*(submit_of(f"long{i}", body=body_of(LONG), slo=relaxed) for i in range(4)))
     for i in range(4):
         assert (await ingress.decision(f"long{i}")).admitted
+    await wait_until(lambda: all(ingress.tokens(f"long{i}") for i in range(4)), "the batch to be full")
     await ingress.send(submit_of("second", slo=slo_of(ttft_target_ms=50.0)))
     refusal = (await ingress.decision("second")).refusal
     assert refusal.error.code == "slo_infeasible"
