@@ -8,7 +8,7 @@ Concurrency: one asyncio loop; any number of `exchange` calls at once.
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 from urllib.parse import urlsplit
 
 from typing_extensions import override
@@ -61,8 +61,7 @@ class _Connection(asyncio.Protocol):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses of it
 
     @override
     def data_received(self, data: bytes) -> None:

@@ -49,18 +49,16 @@ async def open_loop(
     jobs = sorted(jobs, key=lambda job: (job.arrived_ms, job.request_id))
     encoded = [client.encode(load.path, load.body(job), load.headers(job)) for job in jobs]
     records = [RequestRecord.of(job) for job in jobs]
-    sending: set[asyncio.Task[None]] = set()
+    sending: list[asyncio.Task[None]] = []
     with _no_collector_pauses():
         start = now_ms() - (jobs[0].arrived_ms if jobs else 0.0)
         for record, request in zip(records, encoded, strict=True):
             wait_ms = start + record.due_ms - now_ms()
             if wait_ms > 0:
                 await asyncio.sleep(wait_ms / 1000.0)
-            task = asyncio.create_task(_send(client, request, record, start, load, progress))
-            sending.add(task)
-            task.add_done_callback(sending.discard)
-        while sending:
-            await asyncio.wait(set(sending))
+            send = _send(client, request, record, start, load, progress)
+            sending.append(asyncio.create_task(send))
+        await asyncio.gather(*sending)
         end = now_ms()
     return Run(records, max(1e-3, (end - start - (jobs[0].arrived_ms if jobs else 0.0)) / 1000.0))
 
