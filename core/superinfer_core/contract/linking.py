@@ -64,9 +64,12 @@ class Linker:
             self._decide_with_parents(contract)
 
     def named(self, namespace: str, name: str) -> Linked | None:
-        """The contract a reference means: by object name, else by serviceID."""
+        """The contract a reference means, by object name or by serviceID; of two the older."""
         key = f"{namespace}/{name}"
-        return self._by_name.get(key) or self._holders.get(key)
+        named, holder = self._by_name.get(key), self._holders.get(key)
+        if named is None or holder is None:
+            return named or holder
+        return min(named, holder, key=lambda linked: linked.stored.age_key)
 
     def names(self, namespace: str) -> list[str]:
         """Names a reference in a namespace could have meant."""
