@@ -14,7 +14,7 @@ from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.order import order
 from superinfer_core.scheduling.policy import Order
-from superinfer_core.scheduling.projection import own_pace_ms, project
+from superinfer_core.scheduling.projection import own_pace_ms, project, room_for
 from superinfer_core.scheduling.slack import (
     end_deadline_ms,
     first_token_deadline_ms,
@@ -80,7 +80,7 @@ def _predict(
 ) -> tuple[Prediction, dict[str, float]]:
     decodes = [r for r in state.requests if r.phase is Phase.DECODE]
     jobs = order((*(r for r in state.requests if r.phase is not Phase.DECODE), candidate), now_ms, ctx)
-    projection = project(jobs, decodes, state, now_ms, ctx)
+    projection = project(jobs, decodes, state, now_ms, ctx, room_for(candidate.slo.rank, ctx))
     slo = candidate.slo
     factor = ctx.factor(ctx.policy.admission_quantile or slo.quantile)
     margin = ctx.policy.admission_margin_ms if state.requests else 0.0
@@ -153,7 +153,7 @@ def _harmed(
         return []
     decodes = [r for r in state.requests if r.phase is Phase.DECODE]
     jobs = order((r for r in state.requests if r.phase is not Phase.DECODE), now_ms, ctx)
-    without = project(jobs, decodes, state, now_ms, ctx).first_ms
+    without = project(jobs, decodes, state, now_ms, ctx, room_for(candidate.slo.rank, ctx)).first_ms
     return [r for r, factor, due in suspects if now_ms + without[r.request_id] * factor <= due]
 
 

@@ -8,7 +8,7 @@ the window, as in the scheduling study (`reference/scheduling-study.md`, point 3
 """
 
 from dataclasses import dataclass
-from math import exp, isfinite
+from math import ceil, exp, isfinite
 from typing import Final
 
 from superinfer_core.slo import Rank
@@ -55,6 +55,11 @@ class ForecastSnapshot:
             share += load.share
             seqs += load.seqs
         return share, seqs
+
+    def kept_free(self, rank: Rank, most: int, places: int) -> int:
+        """Places of the batch that work of `rank` leaves free for the next arrival of a higher rank."""
+        expected = self.above(rank)[1]
+        return min(most, ceil(most * 4.0 * expected / places - 0.5)) if expected > 0 and most > 0 else 0
 
     def size(self, rank: Rank, work_ms: float, hold_ms: float) -> float:
         """How large a request is beside the usual one of its rank; 1 where nothing is known."""

@@ -60,6 +60,7 @@ class SchedulingPolicy:
     min_prefill_tokens: int = 16
     reserve_share: float = 1.0
     reserve_places: float = 0.85
+    entry_places: int = 2
     size_weight: float = 8.0
     broken_weight: float = 8.0
     budget_weight: float = 0.0
@@ -91,6 +92,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "min_prefill_tokens": (0, 1e6),
     "reserve_share": (0.0, 10.0),
     "reserve_places": (0.0, 10.0),
+    "entry_places": (0, 1024),
     "size_weight": (0.0, 1e3),
     "broken_weight": (0.0, 1e3),
     "budget_weight": (0.0, 1e3),
@@ -100,7 +102,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "admission_margin_ms": (0.0, 1e6),
     "window_extra": (0, 1024),
 }
-_WHOLE = {"min_prefill_tokens", "max_preemptions", "window_extra"}
+_WHOLE = {"entry_places", "min_prefill_tokens", "max_preemptions", "window_extra"}
 _SWITCHES = {"step_budget", "displace", "shed_lost"}
 
 

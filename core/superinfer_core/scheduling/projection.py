@@ -15,6 +15,7 @@ from math import inf
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.slack import pace_deadline_ms, tokens_left
 from superinfer_core.scheduling.state import EngineState, Phase, RequestState
+from superinfer_core.slo import Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,17 @@ def step_cap_ms(ctx: DecisionContext, fixed_ms: float) -> float:
 
 
 def project(
-    jobs: list[RequestState], decodes: list[RequestState], state: EngineState, now_ms: float, ctx: DecisionContext
+    jobs: list[RequestState],
+    decodes: list[RequestState],
+    state: EngineState,
+    now_ms: float,
+    ctx: DecisionContext,
+    room: float = 1.0,
 ) -> Projection:
-    """Roll the batch forward until every job of `jobs` (in serving order) has its next token."""
+    """Roll the batch forward until every job of `jobs` (in serving order) has its next token.
+
+    `room` is the share of prefill time that is left to them (`room_for`).
+    """
     model = ctx.model
     places = state.max_num_seqs
     active: list[tuple[float, float]] = []
@@ -71,14 +80,24 @@ def project(
     if cap == inf:
         cap = base + model.per_prefill_token_ms * state.max_step_tokens
     inside = sum(1 for j in jobs if j.phase is Phase.PREFILL)
-    queue = [[j, _work_ms(j, ctx), j.phase is Phase.PREFILL] for j in jobs]
+    most = ctx.policy.entry_places
+    queue = [
+        [
+            j,
+            model.prefill_work_ms(j.prefill_left_tokens, j.computed_tokens) / room,
+            j.phase is Phase.PREFILL,
+            max(1, places - ctx.forecast.kept_free(j.slo.rank, most, places)),
+        ]
+        for j in jobs
+    ]
     first: dict[str, float] = {}
     t = k = 0.0
     tau = cap
     while queue:
         at = 0
-        if len(active) + inside >= places:
-            while at < len(queue) and not queue[at][2]:
+        taken = len(active) + inside
+        if taken >= places - most:
+            while at < len(queue) and not queue[at][2] and taken >= queue[at][3]:
                 at += 1
             if at == len(queue):  # nobody may enter before a sequence ends
                 end = heappop(active)[0] if active else k + 1.0
@@ -86,7 +105,7 @@ def project(
                 k = end
                 continue
         item = queue[at]
-        job, work, started = item
+        job, work, started, _ = item
         seqs = len(active)
         fixed = base + per_seq * (seqs + 1)
         tau = cap
@@ -115,8 +134,6 @@ def project(
     return Projection(first, min(tau, cap))
 
 
-def _work_ms(job: RequestState, ctx: DecisionContext) -> float:
-    """Prefill time of `job`, stretched by what higher ranks are expected to take meanwhile."""
-    share = ctx.policy.reserve_share * ctx.forecast.above(job.slo.rank)[0]
-    work = ctx.model.prefill_work_ms(job.prefill_left_tokens, job.computed_tokens)
-    return work / max(0.05, 1.0 - share)
+def room_for(rank: Rank, ctx: DecisionContext) -> float:
+    """Share of prefill time left to work of `rank` by what higher ranks are expected to bring meanwhile."""
+    return max(0.05, 1.0 - ctx.policy.reserve_share * ctx.forecast.above(rank)[0])

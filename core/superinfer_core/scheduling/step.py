@@ -61,14 +61,30 @@ def plan_step(state: EngineState, now_ms: float, ctx: DecisionContext) -> StepPl
         (r for r in running if r.phase is Phase.PREFILL and r.request_id not in gone), now_ms, ctx
     )
     budget = prefill_budget(decodes, prefills, ahead, state, now_ms, ctx)
-    hold = _held(prefills, ahead, state.max_num_seqs - len(running) + len(gone), budget, now_ms, ctx)
+    free = state.max_num_seqs - len(running) + len(gone)
+    ahead = _may_enter(ahead, free, state.max_num_seqs, ctx)
+    hold = _held(prefills, ahead, free, budget, now_ms, ctx)
     return StepPlan(
         preempt,
         (*(r.request_id for r in decodes), *(r.request_id for r in prefills)),
         hold,
-        (*(r.request_id for r in ahead), *(p.victim_id for p in preempt)),
+        tuple(r.request_id for r in ahead),
         budget,
     )
+
+
+def _may_enter(
+    ahead: list[RequestState], free: int, places: int, ctx: DecisionContext
+) -> list[RequestState]:
+    """Those of `ahead` that leave the last places to higher ranks expected soon."""
+    most = ctx.policy.entry_places
+    if most <= 0 or free > most + len(ahead):
+        return ahead
+    allowed = []
+    for r in ahead:
+        if len(allowed) >= free or free - len(allowed) > ctx.forecast.kept_free(r.slo.rank, most, places):
+            allowed.append(r)
+    return allowed
 
 
 def prefill_budget(
