@@ -1,8 +1,9 @@
 """The sidecar's desk: takes requests in, admits, queues, dispatches, follows and ends them.
 
-Everything happens synchronously on the event loop's thread, with `now` from one injected clock, so a decision
-and the enqueue it stands for are one step. The desk does no I/O: engine and ingresses are ports that return at
-once. Every request that enters leaves exactly once: by its last output, a refusal, a cancel, a loss or the end.
+Everything happens synchronously on the event loop's thread, with `now` from one injected clock, so a
+decision and the enqueue it stands for are one step. The desk does no I/O: engine and ingresses are ports that
+return at once. Every request that enters leaves exactly once: by its last output, a refusal, a cancel, a loss
+or the end.
 """
 
 from collections.abc import Callable, Iterable
@@ -215,7 +216,9 @@ class Desk:
         if self.engine is None:
             return Refusal(RefusalCode.NO_EXECUTORS, answers.NO_ENGINE, retry_after_ms=_IDLE_RETRY_MS)
         if not self.book.fits(body_bytes):
-            return Refusal(RefusalCode.TOO_LARGE, f"a body of {body_bytes} bytes is larger than the whole queue")
+            return Refusal(
+                RefusalCode.TOO_LARGE, f"a body of {body_bytes} bytes is larger than the whole queue"
+            )
         while not self.book.has_room(body_bytes):
             given_way = self.dispatcher.gives_way(rank)
             if given_way is not None:

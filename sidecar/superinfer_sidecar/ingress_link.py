@@ -104,7 +104,9 @@ async def serve_ingress(context: Any, link: IngressLink, desk: Desk) -> None:
         desk.counters.slow_ingresses += 1
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
-                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this ingress does not read its output")
+                await context.abort(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED, "this ingress does not read its output"
+                )
 
 
 async def _read_for_ever(context: Any, link: IngressLink, desk: Desk) -> None:

@@ -163,7 +163,10 @@ class Site:
         self, *, policy: SchedulingPolicy | None = None, profile: Profile | None = None, **settings: Any
     ) -> Sidecar:
         base = SidecarSettings(
-            listen=f"unix:{self.folder}/sidecar.sock", engine_socket=self.socket, executor_name="e0", grace_s=5.0
+            listen=f"unix:{self.folder}/sidecar.sock",
+            engine_socket=self.socket,
+            executor_name="e0",
+            grace_s=5.0,
         )
         self.sidecar = Sidecar(replace(base, **settings), Planner(policy or SchedulingPolicy(), profile))
         await self.sidecar.start()

@@ -1,4 +1,4 @@
-"""Engines that die and come back, ingresses that leave or do not read, drains, health, probes, metrics, TLS."""
+"""Engines that die and come back, ingresses that leave or do not read, drains, health, metrics, TLS."""
 
 import asyncio
 import json
@@ -284,7 +284,9 @@ async def test_metrics_count_what_happened_with_bounded_labels(site, submit_of, 
     assert float(lines['superinfer_sidecar_refused_total{reason="invalid_request"}']) == 1
     assert float(lines['superinfer_prediction_requests_total{metric="TTFT"}']) == contracts
     assert float(lines['superinfer_sidecar_engine_info{model="stub",type="stub",version="stub"}']) == 1
-    slack = [name for name in lines if name.startswith("superinfer_slo_slack_time_ms_bucket") and "+Inf" in name]
+    slack = [
+        name for name in lines if name.startswith("superinfer_slo_slack_time_ms_bucket") and "+Inf" in name
+    ]
     assert len(slack) == 101
     assert float(lines['superinfer_slo_slack_time_ms_bucket{contract="other",le="+Inf"}']) == contracts - 100
 
@@ -341,9 +343,7 @@ async def test_mutual_tls_lets_only_certified_peers_in(site, tmp_path):
         call.cancel()
     for credentials in (grpc.ssl_channel_credentials(ca), None):
         channel = (
-            grpc.aio.secure_channel(target, credentials)
-            if credentials
-            else grpc.aio.insecure_channel(target)
+            grpc.aio.secure_channel(target, credentials) if credentials else grpc.aio.insecure_channel(target)
         )
         async with channel:
             with pytest.raises(grpc.RpcError):

@@ -231,7 +231,10 @@ GARBAGE = {
     "a list for a body": ({"body": b"[]"}, "invalid_request"),
     "deep JSON": ({"body": b"[" * 100_000}, "invalid_request"),
     "no messages": ({"body": b"{}"}, "invalid_request"),
-    "max_tokens 0": ({"body": b'{"messages":[{"role":"user","content":"x"}],"max_tokens":0}'}, "invalid_request"),
+    "max_tokens 0": (
+        {"body": b'{"messages":[{"role":"user","content":"x"}],"max_tokens":0}'},
+        "invalid_request",
+    ),
     "a prompt longer than the model": (
         {"body": b'{"messages":[{"role":"user","content":"%s"}]}' % (b"word" * 9000)},
         "context_length",

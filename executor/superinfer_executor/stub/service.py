@@ -129,13 +129,14 @@ class StubEngine(engine_pb2_grpc.EngineServicer):
                 self._die()
             if 0 < self._settings.hang_after_steps < self._steps:
                 await asyncio.Event().wait()
+            started_s = clock()
             frame, duration_ms = batch.step(self._steps)
             if 0 < self._settings.slow_after_steps < self._steps:
                 duration_ms *= self._settings.slow_factor
-                frame.facts.step_ms = duration_ms
             due_s = max(due_s + duration_ms / 1000, clock())
             if duration_ms:
                 await asyncio.sleep(due_s - clock())
+            frame.facts.step_ms = max(duration_ms, (clock() - started_s) * 1000)
             await write(engine_pb2.FromEngine(frame=frame))
 
 
