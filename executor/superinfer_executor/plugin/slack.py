@@ -22,6 +22,7 @@ from superinfer_core.scheduling.policy import Order
 from superinfer_core.scheduling.state import EngineState, Phase, RequestState
 from superinfer_core.scheduling.step import StepPlan
 from superinfer_executor.plugin.kv_room import plan_with_room
+from superinfer_executor.plugin.register import check_this_vllm
 from superinfer_executor.plugin.request_slo import NO_PROMISE, InvalidRequestSlo, parse_promise
 from superinfer_executor.plugin.settings import read_settings
 from superinfer_executor.plugin.step_facts import (
@@ -50,6 +51,12 @@ else:
 
 log = logging.getLogger(__name__)
 
+QUEUE_HEAD: Final = 128
+REORDER_ALL_STEPS: Final = 32
+"""A queue longer than QUEUE_HEAD (a stock `vllm serve` without our sidecar) is put in order this rarely."""
+
+MOST_LOGGED_FAILURES: Final = 10
+
 HELD_ONE_STEP: Final = 2
 """vLLM skips a running request whose `next_decode_eligible_step` lies beyond the step being scheduled."""
 
@@ -63,6 +70,7 @@ class SlackMixin(VllmScheduler):  # type: ignore[misc]
     """Put before vLLM's scheduler (and after ResumeMixin). One thread, as the scheduler itself."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        check_this_vllm()
         super().__init__(*args, **kwargs)
         settings = read_settings()
         self.clock_ms: Callable[[], float] = monotonic_ms
@@ -70,11 +78,14 @@ class SlackMixin(VllmScheduler):  # type: ignore[misc]
         self.step_model = OnlineStepModel(settings.step_model)
         self.forecast = ArrivalForecast()
         self.invalid_promises = 0
+        self.failed_plans = 0
         self._tracked: dict[str, TrackedRequest] = {}
         self._facts = StepFactsSender.from_environment()
         self._meter = StepMeter()
         self._left: list[tuple[str, str, int]] = []
         self._displaced_for: dict[str, str] = {}
+        self._unplaced: set[str] = set()
+        self._steps_in_order = 0
         self._most_step_tokens: int = self.max_num_scheduled_tokens
         # Order is ours whatever --scheduling-policy says. PRIORITY only makes vLLM pick the victim of a full
         # KV cache by `Request.priority`, which is set below when that can happen.
@@ -93,6 +104,7 @@ class SlackMixin(VllmScheduler):  # type: ignore[misc]
     def add_request(self, request: "Request") -> None:
         if request.request_id not in self.requests:
             self._track(request)
+            self._unplaced.add(request.request_id)
         super().add_request(request)
 
     def _track(self, request: "Request") -> None:
@@ -179,13 +191,23 @@ class SlackMixin(VllmScheduler):  # type: ignore[misc]
 
     def _arrange(self, decoding: set[str], now_ms: float) -> int | None:
         """Arrange everything for the coming step; the prefill budget when there was something to plan."""
+        try:
+            return self._plan_and_apply(decoding, now_ms)
+        except Exception:
+            # One bad decision must not end every stream of this engine: the step goes on in the order of the
+            # last plan. It is a defect all the same, so it is loud, and counted with the facts.
+            self.failed_plans += 1
+            if self.failed_plans <= MOST_LOGGED_FAILURES:
+                log.exception("the step could not be planned")
+            return None
+
+    def _plan_and_apply(self, decoding: set[str], now_ms: float) -> int | None:
         waiting = [r for queue in (self.kv_holding_waiting, self.waiting) for r in queue]
         if not waiting and len(decoding) == len(self.running):
             if self.scheduling_policy.order is Order.SLACK:
                 self._prepare_kv_victims()
             return None
-        ready = [r for r in waiting if self._can_enter(r)]
-        state = self._state(ready, decoding)
+        state = self._state(self._considered(waiting), decoding)
         ctx = DecisionContext(
             model=self.step_model.model,
             policy=self.scheduling_policy,
@@ -208,6 +230,17 @@ class SlackMixin(VllmScheduler):  # type: ignore[misc]
         self._hold(plan)
         self._prepare_kv_victims()
         return self._bound_step(plan, decoding)
+
+    def _considered(self, waiting: "list[Request]") -> "list[Request]":
+        """Who may enter the batch now; of a long queue its head and what came since it was last put in order."""
+        ready = [r for r in waiting if self._can_enter(r)]
+        if len(ready) <= QUEUE_HEAD or self._steps_in_order >= REORDER_ALL_STEPS:
+            self._steps_in_order = 0
+            self._unplaced.clear()
+            return ready
+        self._steps_in_order += 1
+        head, rest = ready[:QUEUE_HEAD], ready[QUEUE_HEAD:]
+        return head + [r for r in rest if r.request_id in self._unplaced]
 
     def _state(self, ready: "list[Request]", decoding: set[str]) -> EngineState:
         states: list[RequestState] = []
@@ -240,7 +273,12 @@ class SlackMixin(VllmScheduler):  # type: ignore[misc]
     def _tokens_to_enter(self, request_id: str) -> int:
         request = self.requests[request_id]
         tokens = request.num_tokens if self.scheduler_reserve_full_isl else 1
-        return int(-(-tokens // self.block_size) * self.block_size)
+        blocks = -(-tokens // self.block_size)
+        if blocks > self.kv_cache_manager.block_pool.get_num_free_blocks():
+            # Blocks that others hold and it shares need no room. Looked up only when it decides something.
+            shared = self.kv_cache_manager.get_computed_blocks(request)[0].blocks
+            blocks -= sum(1 for group in shared for block in group if block.ref_cnt > 0)
+        return int(blocks * self.block_size)
 
     def _tokens_freed_by(self, request_id: str) -> int:
         groups = self.kv_cache_manager.get_blocks(request_id).blocks
@@ -326,4 +364,5 @@ class SlackMixin(VllmScheduler):  # type: ignore[misc]
             progress=tuple(ProgressFact(r.request_id, r.num_computed_tokens) for r in prefills[:MAX_LISTED]),
             dropped=self._facts.dropped,
             invalid_promises=self.invalid_promises,
+            failed_plans=self.failed_plans,
         )

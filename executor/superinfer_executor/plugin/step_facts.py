@@ -62,6 +62,7 @@ class StepFactsMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         progress: prefills under way.
         dropped: steps lost so far because nobody took them.
         invalid_promises: requests so far whose slo keys could not be read and were served as best effort.
+        failed_plans: steps so far that went ahead without a plan because of a defect.
     """
 
     step: int
@@ -79,6 +80,7 @@ class StepFactsMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     progress: tuple[ProgressFact, ...] = ()
     dropped: int = 0
     invalid_promises: int = 0
+    failed_plans: int = 0
 
 
 _decoder = msgspec.msgpack.Decoder(tuple[StepFactsMessage, ...])

@@ -28,6 +28,7 @@ from superinfer_executor.engine.settings import (
     misleading_variables,
 )
 from superinfer_executor.vllm_version import (
+    ALLOW_UNTESTED_ENV,
     TESTED_VLLM_VERSIONS,
     UntestedVllmError,
     check_vllm_version,
@@ -124,6 +125,8 @@ def main(argv: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     try:
         check_vllm_version(installed_vllm_version(), allow_untested=settings.allow_untested_vllm)
+        if settings.allow_untested_vllm:
+            os.environ[ALLOW_UNTESTED_ENV] = "1"
     except UntestedVllmError as error:
         sys.stderr.write(f"superinfer_executor: {error}\n")
         return EXIT_USAGE
