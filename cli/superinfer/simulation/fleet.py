@@ -149,7 +149,7 @@ class Fleet:
         outcome = self.outcomes[job.request_id] = Outcome(job, admitted=False)
         ranked = self._ranked()
         for e in ranked:
-            self._observe(e, job, expected, share=1.0 / len(ranked))
+            self._observe(e, job, expected, 1.0 / len(ranked), left)
             if self._admit(e, job, slo, expected, outcome):
                 return {e}
         self.tally.refused(job.slo.contract)
@@ -193,7 +193,7 @@ class Fleet:
 
         return sorted(picks, key=load)[:2]
 
-    def _observe(self, e: int, job: Job, expected: int, share: float) -> None:
+    def _observe(self, e: int, job: Job, expected: int, share: float, budget_left: float) -> None:
         model = self.settings.belief or self.settings.truth
         work = model.prefill_work_ms(job.prompt_tokens)
         ttft = job.slo.ttft_ms
@@ -204,6 +204,7 @@ class Fleet:
             hold_ms=share * (work + expected * 2 * model.step_ms(decode_seqs=self.settings.limits.max_num_seqs)),
             tolerance_ms=ttft - work - model.base_ms if ttft is not None else float("inf"),
             count=share,
+            budget_left=budget_left,
         )
 
     def _expected(self, job: Job) -> int:

@@ -128,7 +128,7 @@ def _crowds_out(candidate: RequestState, state: EngineState, ctx: DecisionContex
     room = 1.0 + policy.size_weight * (ctx.forecast.size(rank, work, hold) - 1.0)
     if not slo.contract_holds:
         room += policy.broken_weight
-    room -= policy.budget_weight * (1.0 - slo.budget_left)
+    room += policy.triage_weight * (ctx.forecast.mean_budget_left(rank) - slo.budget_left)
     return below + max(0.0, room) > state.max_num_seqs - expected
 
 

@@ -31,6 +31,7 @@ class RankLoad:
     share: float
     seqs: float
     rate: float = 0.0
+    budget_left: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,10 @@ class ForecastSnapshot:
         """Places of the batch that work of `rank` leaves free for the next arrival of a higher rank."""
         expected = self.above(rank)[1]
         return min(most, ceil(most * 4.0 * expected / places - 0.5)) if expected > 0 and most > 0 else 0
+
+    def mean_budget_left(self, rank: Rank) -> float:
+        """Error budget left over the recent arrivals of `rank`; 1 where nothing is known."""
+        return next((load.budget_left for load in self.loads if load.rank == rank), 1.0)
 
     def size(self, rank: Rank, work_ms: float, hold_ms: float) -> float:
         """How large a request is beside the usual one of its rank; 1 where nothing is known."""
@@ -92,6 +97,7 @@ class ArrivalForecast:
         hold_ms: float = 0.0,
         tolerance_ms: float = float("inf"),
         count: float = 1.0,
+        budget_left: float = 1.0,
     ) -> None:
         """Count one arrival.
 
@@ -106,13 +112,14 @@ class ArrivalForecast:
         self._decay(now_ms)
         if rank not in self._loads and len(self._loads) >= MAX_RANKS:
             rank = Rank(rank.tier_rank) if Rank(rank.tier_rank) in self._loads else next(iter(self._loads))
-        load = self._loads.setdefault(rank, [0.0, 0.0, 0.0])
+        load = self._loads.setdefault(rank, [0.0, 0.0, 0.0, 0.0])
         if isfinite(work_ms) and work_ms > 0:
             load[0] += work_ms / self._window_ms
         if isfinite(hold_ms) and hold_ms > 0:
             load[1] += hold_ms / self._window_ms
         if isfinite(count) and count > 0:
             load[2] += count / self._window_ms
+            load[3] += min(1.0, max(0.0, budget_left)) * count / self._window_ms
         least, at = self._tolerance
         if 0 < tolerance_ms <= least or now_ms - at > 4 * self._window_ms:
             self._tolerance = (tolerance_ms, now_ms)
@@ -121,7 +128,7 @@ class ArrivalForecast:
         """Load per rank as of `now_ms`."""
         fade = exp(-min(700.0, max(0.0, now_ms - self._last_ms) / self._window_ms))
         loads = tuple(
-            RankLoad(rank, load[0] * fade, load[1] * fade, load[2] * fade) for rank, load in sorted(self._loads.items())
+            RankLoad(rank, load[0] * fade, load[1] * fade, load[2] * fade, load[3] / load[2] if load[2] > 0 else 1.0) for rank, load in sorted(self._loads.items())
         )
         return ForecastSnapshot(loads, self._tolerance[0])
 
@@ -134,4 +141,6 @@ class ArrivalForecast:
             load[0] *= fade
             load[1] *= fade
             load[2] *= fade
+            load[3] *= fade
             load[2] *= fade
+            load[3] *= fade

@@ -58,12 +58,12 @@ class SchedulingPolicy:
     max_step_ms: float = 200.0
     arrival_share: float = 0.5
     min_prefill_tokens: int = 16
-    reserve_share: float = 1.0
+    reserve_share: float = 1.5
     reserve_places: float = 0.85
-    entry_places: int = 2
+    entry_places: int = 1
     size_weight: float = 8.0
     broken_weight: float = 8.0
-    budget_weight: float = 0.0
+    triage_weight: float = 20.0
     token_margin: float = 0.97
     max_preemptions: int = 2
     admission_quantile: float | None = None
@@ -95,7 +95,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "entry_places": (0, 1024),
     "size_weight": (0.0, 1e3),
     "broken_weight": (0.0, 1e3),
-    "budget_weight": (0.0, 1e3),
+    "triage_weight": (0.0, 1e3),
     "token_margin": (0.1, 1.0),
     "max_preemptions": (0, 100),
     "admission_quantile": (0.01, 0.9999),
