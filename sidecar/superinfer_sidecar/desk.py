@@ -6,7 +6,9 @@ return at once. Every request that enters leaves exactly once: by its last outpu
 or the end.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.scheduling.state import Phase
@@ -23,7 +25,8 @@ from superinfer_sidecar.settings import SidecarSettings
 from superinfer_sidecar.tracked import Stage, Tracked
 from superinfer_sidecar.wire import InvalidSubmitError, known_code, read_promise
 
-_IDLE_RETRY_MS = 1000.0
+_IDLE_RETRY_MS: Final = 1000.0
+_REMEMBERED_ATTEMPTS: Final = 1 << 14
 
 
 class Desk:
@@ -43,6 +46,7 @@ class Desk:
         self.engine: EnginePort | None = None
         self.draining = False
         self.last_frame_ms = 0.0
+        self._over: OrderedDict[str, int] = OrderedDict()
 
     # --- from ingresses
 
@@ -185,6 +189,9 @@ class Desk:
                 message = f"attempt {submit.attempt} is older than attempt {known.attempt}"
                 raise InvalidSubmitError(RefusalCode.INVALID_REQUEST, message, "attempt")
             self._take_back(known)
+        if submit.attempt <= self._over.get(submit.request_id, -1):
+            message = f"attempt {submit.attempt} is over: the engine takes an attempt once"
+            raise InvalidSubmitError(RefusalCode.INVALID_REQUEST, message, "attempt")
         refusal = self._closed(len(submit.body), promise.slo.rank)
         if refusal is not None:
             self._refuse(submit, owner, refusal)
@@ -284,8 +291,19 @@ class Desk:
         request.computed_tokens = 0
         request.changed()
 
+    def _leave(self, request: Tracked) -> Stage:
+        """Out of the book; what the engine saw of it is remembered, so that no attempt is sent twice."""
+        stage = self.book.leave(request)
+        if stage is Stage.DISPATCHED:
+            over = self._over
+            over[request.request_id] = max(request.attempt, over.get(request.request_id, -1))
+            over.move_to_end(request.request_id)
+            if len(over) > _REMEMBERED_ATTEMPTS:
+                over.popitem(last=False)
+        return stage
+
     def _finish(self, request: Tracked, output: work_pb2.Output, now_ms: float) -> None:
-        self.book.leave(request)
+        self._leave(request)
         if output.HasField("error"):
             self.counters.refused[known_code(output.error.code).value] += 1
             return
@@ -299,7 +317,7 @@ class Desk:
 
     def _take_back(self, request: Tracked) -> None:
         """Out of the book, and out of the engine if it is there."""
-        if self.book.leave(request) is Stage.DISPATCHED and self.engine is not None:
+        if self._leave(request) is Stage.DISPATCHED and self.engine is not None:
             self.engine.cancel(request.request_id, request.attempt)
 
     def _refuse(self, submit: work_pb2.Submit, owner: IngressPort, refusal: Refusal) -> None:

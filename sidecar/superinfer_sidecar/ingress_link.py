@@ -33,7 +33,9 @@ class IngressLink(Outbox):
         self._pending_bytes = 0
         self._load = b""
         self._info: sidecar_pb2.ExecutorInfo | None = None
-        self.too_slow = asyncio.Event()
+        self.too_slow = False
+        self.ending = asyncio.Event()
+        """Set when the stream is to be ended from this side."""
 
     def decide(self, decision: sidecar_pb2.Decision) -> None:
         """Answer a submit."""
@@ -81,7 +83,8 @@ class IngressLink(Outbox):
     def _grow(self, size: int) -> None:
         self._pending_bytes += size
         if self._pending_bytes > self._limit_bytes:
-            self.too_slow.set()
+            self.too_slow = True
+            self.ending.set()
         self.poke()
 
 
@@ -90,7 +93,7 @@ async def serve_ingress(context: Any, link: IngressLink, desk: Desk) -> None:
     tasks = [
         asyncio.create_task(_read_for_ever(context, link, desk)),
         asyncio.create_task(link.write_for_ever(context.write)),
-        asyncio.create_task(link.too_slow.wait()),
+        asyncio.create_task(link.ending.wait()),
     ]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -100,7 +103,7 @@ async def serve_ingress(context: Any, link: IngressLink, desk: Desk) -> None:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.gather(*tasks, return_exceptions=True)
-    if link.too_slow.is_set():
+    if link.too_slow:
         desk.counters.slow_ingresses += 1
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):

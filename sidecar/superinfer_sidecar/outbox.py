@@ -13,6 +13,9 @@ class Outbox:
 
     def __init__(self) -> None:
         self._wake = asyncio.Event()
+        self.written = asyncio.Event()
+        """Set while nothing is pending or being written."""
+        self.written.set()
 
     def take(self) -> bytes:
         """Everything pending as one encoded message, which is pending no longer."""
@@ -20,6 +23,7 @@ class Outbox:
 
     def poke(self) -> None:
         """Something is pending: write it in the next turn of the loop."""
+        self.written.clear()
         self._wake.set()
 
     async def write_for_ever(self, write: Callable[[bytes], Awaitable[None]]) -> None:
@@ -31,3 +35,5 @@ class Outbox:
             data = self.take()
             if data:
                 await write(data)
+            if not wake.is_set():
+                self.written.set()

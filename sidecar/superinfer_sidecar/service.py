@@ -34,6 +34,7 @@ SERVICE: Final = "superinfer.v1.Sidecar"
 ALIVE: Final = "alive"
 READY_NAMES: Final = ("", SERVICE, "ready")
 _TIGHT_TICKS: Final = 5
+_LAST_WORDS_S: Final = 1.0
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
@@ -62,6 +63,8 @@ class Sidecar:
         self._pages: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._drained = asyncio.Event()
+        self._streams_ended = asyncio.Event()
+        self._streams_ended.set()
         self._engine = EngineConnection(
             f"unix:{settings.engine_socket}",
             on_up=self._engine_up,
@@ -102,13 +105,26 @@ class Sidecar:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._drained.wait(), self._settings.grace_s)
         self.desk.end_all()
-        await asyncio.sleep(0.05)  # the last outputs are written in the next turns of the loop
+        await self._end_streams()
         await self._server.stop(grace=0.2)
         if self._pages is not None:
             self._pages.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _end_streams(self) -> None:
+        """Let every ingress have its last outputs, then end its stream."""
+        links = list(self.links)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                for link in links:
+                    await link.written.wait()
+        for link in links:
+            link.ending.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._streams_ended.wait()
 
     def executor_info(self) -> sidecar_pb2.ExecutorInfo:
         """Who we are and which engine is behind us (none: an empty engine)."""
@@ -141,12 +157,15 @@ class Sidecar:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
         link = IngressLink(settings.stream_buffer_bytes)
         self.links.add(link)
+        self._streams_ended.clear()
         link.info(self.executor_info())
         link.load(self.reporter.make())
         try:
             await serve_ingress(context, link, self.desk)
         finally:
             self.links.discard(link)
+            if not self.links:
+                self._streams_ended.set()
             self._check_drained()
 
     # --- the engine

@@ -219,6 +219,17 @@ def test_output_of_an_attempt_that_is_over_is_nobodys():
     assert room.desk.counters.stale_outputs == 2
 
 
+def test_an_attempt_the_engine_has_seen_is_never_sent_again():
+    room = Room()
+    room.send("r", bronze(), attempt=1)
+    room.desk.cancel("r", 1, room.ingress)
+    room.send("r", bronze(), attempt=1)
+    assert room.ingress.decisions[-1].refusal.error.code == "invalid_request"
+    assert "r" not in room.engine.holds
+    room.send("r", bronze(), attempt=2)
+    assert room.engine.holds["r"].attempt == 2
+
+
 def test_facts_that_make_no_sense_change_nothing(profile_of):
     room = Room(profile=profile_of())
     before = room.desk.planner.steps.model
@@ -267,7 +278,7 @@ class Traffic(RuleBasedStateMachine):
 
     @rule(
         target=requests,
-        name=st.sampled_from("abcdefgh"),
+        name=st.sampled_from("abcdefghijklmnopqrst"),
         attempt=st.integers(0, 3),
         who=st.integers(0, 1),
         ttft=st.sampled_from([None, -1.0, 0.5, 50.0, 60_000.0]),
