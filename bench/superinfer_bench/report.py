@@ -1,7 +1,7 @@
 """What every result file has: the commit, the machine, and each aim with what was got and whether it is met.
 
-Promise: a file is whole or not there (written beside and renamed), so a run that is stopped leaves the last
-complete state. An aim that could not be measured is not met and says so.
+Promise: a file is whole or not there (written beside and renamed), so a run that is stopped leaves the
+last complete state. An aim that could not be measured is not met and says so.
 """
 
 import json
