@@ -344,10 +344,10 @@ class Completions:
                 estimated_tokens=charge.estimated_tokens,
                 actual_tokens=used if charge.account is self._payer(record) else 0,
             )
-        if record.account is not None and record.slo is not None:
+        if record.account is not None:
             record.kept = record.account.record(now_ms, record.outcome(), record.slo)
             if record.served is Served.FALLBACK and record.served_by is not None:
-                self._accounts.of(record.served_by).record(now_ms, record.fallback_outcome(), record.slo)
+                self._accounts.of(record.served_by).record(now_ms, record.fallback_outcome())
         self._finished(record)
 
     def _payer(self, record: Record) -> Account | None:

@@ -45,8 +45,11 @@ class Account:
             self._state_ms = now_ms
         return self._state
 
-    def record(self, now_ms: float, outcome: RequestOutcome, slo: RequestSlo) -> bool:
-        """Count a finished request; True if it kept everything it was promised."""
+    def record(self, now_ms: float, outcome: RequestOutcome, slo: RequestSlo | None = None) -> bool:
+        """Count a finished request; True if it kept everything it was promised.
+
+        Without `slo` it is held to the contract's own targets.
+        """
         return self.window.record(now_ms, outcome, slo)
 
     def attainment(self, now_ms: float) -> Attainment:
