@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+
 from superinfer_executor.models.tiny import prepare_tiny
 from superinfer_proto.v1 import engine_pb2, engine_pb2_grpc, slo_pb2, work_pb2
 
@@ -41,10 +43,10 @@ class EngineProcess:
         self._out, self._err = directory / "stdout", directory / "stderr"
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        ours = ["--socket", str(self.socket), "--model", str(model), "--served-model-name", MODEL, *options]
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "superinfer_executor", "serve", "--socket", str(self.socket)]
-                + ["--model", str(model), "--served-model-name", MODEL, *options, "--", *vllm_args],
+                [sys.executable, "-m", "superinfer_executor", "serve", *ours, "--", *vllm_args],
                 stdout=out,
                 stderr=err,
                 env=environment,
@@ -258,4 +260,5 @@ def wire() -> SimpleNamespace:
         submit=submit,
         events_of=events_of,
         delivered_of=delivered_of,
+        new_id=lambda: uuid.uuid4().hex,
     )

@@ -16,6 +16,10 @@ SCHEMA = {
     "additionalProperties": False,
 }
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}
+HERMES_CALL = (
+    r'Wait\. <tool_call>\n\{"name": "look_up", "arguments": '
+    r'\{"name": "[a-z]{3,6}", "age": [1-9][0-9]\}\}\n</tool_call>'
+)
 MESSAGES = [{"role": "user", "content": "Tell me a story about a harbour, ガンダーラ and 🚀."}]
 USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 
@@ -76,9 +80,7 @@ CASES = [
         "automatic tool",
         **{**SEEDED, "max_tokens": 120},
         tools=[TOOL],
-        structured_outputs={
-            "regex": r'Wait\. <tool_call>\n\{"name": "look_up", "arguments": \{"name": "[a-z]{3,6}", "age": [1-9][0-9]\}\}\n</tool_call>'
-        },
+        structured_outputs={"regex": HERMES_CALL},
     ),
     chat(
         "tools that do not stream",
@@ -135,7 +137,7 @@ def told(body: bytes, events_of: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_a_cut_request_ends_as_if_it_had_not_been_cut(case: Case, two_engines: Any, wire: Any) -> None:
     path = wire.CHAT if case.chat else wire.COMPLETIONS
-    request_id = f"resume-{case.name.replace(' ', '-')}"
+    request_id = wire.new_id()
     document = {key: value for key, value in case.document.items() if value is not None}
     async with wire.connect(two_engines[0]) as first:
         whole = await first.ask_one(wire.submit(request_id, path, document))
