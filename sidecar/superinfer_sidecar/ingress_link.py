@@ -99,6 +99,7 @@ async def serve_ingress(context: Any, link: IngressLink, desk: Desk) -> None:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         desk.ingress_lost(link)
+        link.written.set()  # nothing more will be: nobody waits for it
         for task in tasks:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
