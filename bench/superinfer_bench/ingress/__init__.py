@@ -1,1 +1,1 @@
-"""bench-ingress: our ingress and sidecar beside litellm's proxy and vllm-router, in CPU per request and token."""
+"""bench-ingress: our ingress and sidecar beside litellm's proxy and vllm-router, in CPU spent."""

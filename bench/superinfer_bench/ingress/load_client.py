@@ -1,8 +1,8 @@
 """The load of bench-ingress, in a process of its own so that its CPU is nobody else's.
 
-`python -m superinfer_bench.ingress.load_client` reads one JSON order per line and answers each with one line: first
-{"event":"connected"}; after "go" on the next line, the result. So the caller reads CPU counters at both ends of the work
-alone. Concurrency: one asyncio loop.
+`python -m superinfer_bench.ingress.load_client` reads one JSON order per line and answers each with one
+line: first {"event":"connected"}; after "go" on the next line, the result. So the caller reads CPU
+counters at both ends of the work alone. Concurrency: one asyncio loop.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """An OpenAI server without a model, for the peers: as cheap as our own engine stub, in a process of its own.
 
-One chunk per token, every stream of a pace stepped at the same instant, as an engine does it. `seed` in the body is
-the pace in milliseconds a token (0: at once). Not for anything but benchmarks: it trusts its client.
+One chunk per token, every stream of a pace stepped at the same instant, as an engine does it. `seed` in
+the body is the pace in milliseconds a token (0: at once). Not for anything but benchmarks: it trusts its
+client.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from typing import Any, Final, cast
 import uvloop
 from typing_extensions import override
 
-_TOKEN: Final = " token"
+_WORD: Final = " token"
 _STREAM_HEAD: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
     b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -51,7 +52,7 @@ def _usage(tokens: int) -> dict[str, int]:
 
 def whole_answer(chat: bool, tokens: int) -> bytes:
     """A complete answer that was not streamed."""
-    text = _TOKEN * tokens
+    text = _WORD * tokens
     piece = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
     document = {
         "id": "cmpl-1",
@@ -80,8 +81,8 @@ class Steps:
         self._pace_s = pace_ms / 1000.0
         self._streams: list[_Stream] = []
         self._ticking = False
-        self._middle = {chat: _event(_chunk(chat, _TOKEN, None)) for chat in (True, False)}
-        self._last = {chat: _event(_chunk(chat, _TOKEN, "length")) for chat in (True, False)}
+        self._middle = {chat: _event(_chunk(chat, _WORD, None)) for chat in (True, False)}
+        self._last = {chat: _event(_chunk(chat, _WORD, "length")) for chat in (True, False)}
 
     def add(self, stream: _Stream) -> None:
         """Its first token comes with the next step."""

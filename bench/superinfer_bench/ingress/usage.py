@@ -15,7 +15,7 @@ class Usage:
 
 
 def usage(pids: Iterable[int]) -> Usage:
-    """Sum over the trees of `pids`; processes that end meanwhile count with their parent's waited-for children."""
+    """Sum over the trees of `pids`; children that have ended count with the parent that waited for them."""
     cpu = rss = 0.0
     for pid in pids:
         for process in _tree(pid):

@@ -1,0 +1,46 @@
+"""`python -m superinfer_bench.ingress`: run the benchmark and write its result file."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from superinfer_bench.ingress.bench import IngressBench
+from superinfer_bench.ingress.cases import SMOKE, Scale
+from superinfer_bench.stack import BenchFailed
+
+
+def main(argv: Sequence[str]) -> int:
+    """0 when the benchmark ran to its end, met aims or not; 1 when it could not."""
+    parser = argparse.ArgumentParser(
+        prog="superinfer_bench.ingress",
+        description="Our ingress and sidecar beside litellm's proxy and vllm-router (about 8 minutes).",
+    )
+    parser.add_argument("--out", type=Path, default=Path("build/bench/ingress.json"))
+    parser.add_argument("--smoke", action="store_true", help="less than a minute, to see that it works")
+    given = parser.parse_args(argv)
+    started = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"[{time.monotonic() - started:6.0f} s] {line}", file=sys.stderr, flush=True)
+
+    bench = IngressBench(
+        given.out,
+        SMOKE if given.smoke else Scale(),
+        say,
+        **({"stream_counts": (1, 64)} if given.smoke else {}),
+    )
+    try:
+        uvloop.run(bench.run())
+    except BenchFailed as error:
+        say(f"failed: {error}")
+        return 1
+    say(f"written: {given.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
