@@ -232,7 +232,7 @@ class SlackMixin(VllmScheduler):  # type: ignore[misc]
         return self._bound_step(plan, decoding)
 
     def _considered(self, waiting: "list[Request]") -> "list[Request]":
-        """Who may enter the batch now; of a long queue its head and what came since it was last put in order."""
+        """Who may enter the batch now; of a long queue its head and what came since it was put in order."""
         ready = [r for r in waiting if self._can_enter(r)]
         if len(ready) <= QUEUE_HEAD or self._steps_in_order >= REORDER_ALL_STEPS:
             self._steps_in_order = 0
