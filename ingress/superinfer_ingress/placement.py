@@ -152,8 +152,9 @@ def better_of(first: Refusal, second: Refusal) -> Refusal:
     return min(first, second, key=lambda refusal: refusal.retry_after_ms or float("inf"))
 
 
-def _telling(code: RefusalCode) -> int:
-    return _MOST_TELLING.index(code) if code in _MOST_TELLING else -1
+def _telling(code: RefusalCode) -> tuple[int, str]:
+    """What is wrong with the request itself comes before what is wrong with the executors."""
+    return (_MOST_TELLING.index(code) if code in _MOST_TELLING else -1, code.value)
 
 
 def _miss_ms(refusal: Refusal) -> float:

@@ -8,6 +8,7 @@ exits. A second signal ends it at once.
 import asyncio
 import contextlib
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -24,6 +25,21 @@ _LAST_WORDS_S: Final = 2.0
 _POLL_S: Final = 0.02
 
 
+_BACKLOG: Final = 4096
+_SEND_BUFFER_BYTES: Final = 128 * 1024
+"""The kernel would grow it to megabytes: an answer that nobody reads has to be noticed before that."""
+
+
+def _listen(config: Config) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.create_server((config.host, config.port), family=family, backlog=_BACKLOG)
+    # Connections inherit it.
+    size = min(_SEND_BUFFER_BYTES, config.limits.client_buffer_bytes)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+    listener.setblocking(False)  # noqa: FBT003 - the name says it
+    return listener
+
+
 class IngressServer(uvicorn.Server):
     """uvicorn with our signals: it drains before it closes."""
 
@@ -37,8 +53,6 @@ class IngressServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 application,
-                host=config.host,
-                port=config.port,
                 http=Protocol,
                 ws="none",
                 loop="uvloop",
@@ -49,23 +63,24 @@ class IngressServer(uvicorn.Server):
                 proxy_headers=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=max(1, int(_LAST_WORDS_S)),
-                backlog=4096,
             )
         )
         self._grace_s = config.shutdown_grace
         self._completions = completions
         self._drain: asyncio.Task[None] | None = None
 
+        self._socket = _listen(config)
+
     @property
     def port(self) -> int:
         """The port it listens on, also where the configuration said 0."""
-        return int(self.servers[0].sockets[0].getsockname()[1])
+        return int(self._socket.getsockname()[1])
 
     async def run_until_told(self, on_ready: Callable[[], None]) -> None:
         """Serve until a signal, drain, stop."""
         ready = asyncio.create_task(self._announce(on_ready))
         try:
-            await self.serve()
+            await self.serve(sockets=[self._socket])
         finally:
             ready.cancel()
 

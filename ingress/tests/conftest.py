@@ -167,6 +167,10 @@ class Ingress:
         self.process.stop()
 
 
+def _flags(options: dict[str, Any]) -> list[str]:
+    return [part for key, value in options.items() for part in (f"--{key.replace('_', '-')}", str(value))]
+
+
 class Rig:
     """Starts processes in one directory and stops them all."""
 
@@ -199,7 +203,7 @@ class Rig:
         name = self._name("executor")
         socket = self.directory / f"{name}.sock"
         address = f"unix:{self.directory / name}.grpc"
-        more = [part for k, v in (sidecar or {}).items() for part in (f"--{k.replace('_', '-')}", str(v))]
+        more = _flags(sidecar or {})
         running = self.engine(socket, **{"step_ms": 2, **engine})
         beside = self._start(
             f"sidecar-{name}",

@@ -1,4 +1,4 @@
-"""Which contract a request is under, and whose keys it serves: through the ingress, under `auth: Required`."""
+"""Which contract a request is under, and whose keys it serves, under `auth: Required`."""
 
 import subprocess
 import sys

@@ -225,10 +225,17 @@ def _not_json(error: Exception) -> Refused:
 
 
 def _wrong_field(raw: bytes, error: msgspec.ValidationError) -> Refused:
+    named = next((name for name in _FIXES if f"$.{name}" in str(error)), None)
     try:
         document = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError) as worse:
-        return _not_json(worse)
+        if named is None:
+            return _not_json(worse)
+        return refused(
+            RefusalCode.INVALID_REQUEST,
+            f"{named}: a number out of range is not usable; {_FIXES[named]}",
+            named,
+        )
     if not isinstance(document, dict):
         return refused(
             RefusalCode.INVALID_REQUEST,
@@ -236,9 +243,8 @@ def _wrong_field(raw: bytes, error: msgspec.ValidationError) -> Refused:
         )
     if "model" not in document:
         return refused(RefusalCode.INVALID_REQUEST, f"model: missing; {_FIXES['model']}", "model")
-    for name in _FIXES:
-        if f"$.{name}" in str(error):
-            return _unusable(name, document.get(name))
+    if named is not None:
+        return _unusable(named, document.get(named))
     return refused(RefusalCode.INVALID_REQUEST, f"the body is not usable: {error}")
 
 

@@ -128,6 +128,7 @@ class IngressProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._header_bytes = 0
         self._in_headers = True
+        self._ended_message = False
         self._header_timer: asyncio.TimerHandle | None = None
         self._refused = False
         self._discarded_bytes = 0
@@ -158,6 +159,7 @@ class IngressProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if self._in_headers and self._header_timer is None:
             self._arm_header_timer()
+        self._ended_message = False
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -172,7 +174,8 @@ class IngressProtocol(HttpToolsProtocol):
                     "the request is not valid HTTP/1.1; check its first lines",
                 )
         else:
-            if self._in_headers:  # a header that has not ended yet is buffered by the parser
+            # A header that has not ended yet is buffered by the parser. What ended a body is no header.
+            if self._in_headers and not self._ended_message:
                 self._header_bytes += len(data)
                 if self._header_bytes > self.limits.header_bytes:
                     self._refuse_headers()
@@ -213,7 +216,7 @@ class IngressProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         # Bytes after this one belong to the next request's headers.
-        self._in_headers = True
+        self._in_headers = self._ended_message = True
         self._header_bytes = 0
 
     @override
