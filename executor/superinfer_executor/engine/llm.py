@@ -6,9 +6,9 @@ that is no longer read is aborted in the engine at once. Event loop only.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from copy import copy
-from typing import Any
+from typing import Any, Protocol
 
 from typing_extensions import override
 from vllm.renderers.inputs.preprocess import extract_prompt_components
@@ -20,23 +20,37 @@ from superinfer_executor.engine.replay import RESUME_KEY, replay
 from superinfer_executor.engine.request import CURRENT_REQUEST, EngineRequest
 from superinfer_executor.engine.step_queue import StepQueue
 
-StepListener = Callable[[list[str], Any], None]
+
+class StepListener(Protocol):
+    """Who hears the engine's steps."""
+
+    async def ready(self) -> None:
+        """Return once the step before has been dealt with; the next one waits for it."""
+
+    def on_step(self, engine_ids: list[str]) -> None:
+        """A step has arrived with output for these; vLLM processes it right after this call."""
+
+    def on_dead(self, error: BaseException) -> None:
+        """No step will come any more."""
 
 
 class StepwiseLLM(AsyncLLM):  # type: ignore[misc]
     """An AsyncLLM whose owner hears every step. See the module."""
 
-    def listen(self, on_step: StepListener, on_dead: Callable[[BaseException], None]) -> None:
-        """Call `on_step(engine ids with output, scheduler stats)` as each engine step arrives."""
+    def listen(self, listener: StepListener) -> None:
+        """Tell `listener` of every engine step from now on."""
         get_output = self.engine_core.get_output_async
 
         async def get_output_and_tell() -> Any:
+            # Several steps may be there already; without this the readers of the first would not get a turn.
+            await listener.ready()
             try:
                 outputs = await get_output()
             except Exception as error:
-                on_dead(error)
+                listener.on_dead(error)
                 raise
-            on_step([output.request_id for output in outputs.outputs], outputs.scheduler_stats)
+            if outputs.outputs:
+                listener.on_step([output.request_id for output in outputs.outputs])
             return outputs
 
         self.engine_core.get_output_async = get_output_and_tell

@@ -70,7 +70,7 @@ def engine_args(
     ]
     if cpu:
         defaults.append(("--distributed-executor-backend", "uni"))
-        # Compiling takes minutes and a C++ compiler, and on CPU makes no step faster (measured: SmolLM2-135M).
+        # Compiling takes minutes and a C++ compiler, and makes no step faster on a CPU (SmolLM2-135M).
         defaults.append(("--enforce-eager",))
         if not cpu_flags & FAST_BF16_FLAGS:
             defaults.append(("--dtype", "float32"))

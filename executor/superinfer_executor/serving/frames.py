@@ -2,8 +2,8 @@
 
 A step starts when vLLM hands over its outputs; each request named in it settles once the serving layer
 has made its chunks. The frame leaves with the last of them, in the same turn of the loop as a rule. If
-one never settles (it is being aborted, a parser is stuck) the frame leaves without it after a moment or
-with the next step. Event loop only.
+one never settles (it is being aborted, a parser is stuck) the frame leaves without it after a moment, and
+what it says later goes with the next. Event loop only.
 """
 
 import asyncio
@@ -37,6 +37,7 @@ class FrameAssembler:
         self._take_facts = take_facts
         self._sinks: dict[FrameSink, list[work_pb2.Output]] = {}
         self._awaited: set[str] = set()
+        self._settled = asyncio.Event()
         self._flush_is_due = False
         self.step = 0
 
@@ -48,10 +49,14 @@ class FrameAssembler:
         """A sidecar has gone; what was collected for it goes with it."""
         self._sinks.pop(sink, None)
 
+    async def ready(self) -> None:
+        """Return once the step under way has left, at the latest after a moment."""
+        while self._awaited:
+            self._settled.clear()
+            await self._settled.wait()
+
     def begin_step(self, engine_ids: Iterable[str]) -> None:
         """An engine step has arrived with output for these."""
-        if self._awaited:
-            self._flush()
         self.step += 1
         self._awaited = {engine_id for engine_id in engine_ids if self._is_running(engine_id)}
         if self._awaited:
@@ -95,6 +100,7 @@ class FrameAssembler:
             self._flush()
 
     def _flush(self) -> None:
+        self._settled.set()
         # Facts of steps without output (prefill only) come first, in frames of their own.
         taken = self._take_facts()
         earlier, facts = taken[:-1], taken[-1] if taken else None

@@ -90,7 +90,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
                 flush=self._frames.flush_soon,
             )
             self._facts.listen(loop)
-        engine.llm.listen(self._on_step, self._on_dead)
+        engine.llm.listen(self)
 
     # -- rpc --
 
@@ -131,6 +131,21 @@ class EngineService(engine_pb2_grpc.EngineServicer):
                     continue
                 for request in batch.requests:
                     group.create_task(answer(request))
+
+    # -- what the engine tells (engine/llm.StepListener) --
+
+    async def ready(self) -> None:
+        """The next step may come."""
+        await self._frames.ready()
+
+    def on_step(self, engine_ids: list[str]) -> None:
+        """A step has come."""
+        self._frames.begin_step(engine_ids)
+
+    def on_dead(self, error: BaseException) -> None:
+        """The engine has ended; the command ends the process."""
+        log.error("the engine is dead: %s", error)
+        self.dead.set()
 
     # -- life --
 
@@ -195,13 +210,6 @@ class EngineService(engine_pb2_grpc.EngineServicer):
     async def _abort_later(self, sink: RunStream) -> None:
         await asyncio.sleep(BROKEN_STREAM_GRACE_S)
         self.registry.cancel_all_of(sink)
-
-    def _on_step(self, engine_ids: list[str], _stats: Any) -> None:
-        self._frames.begin_step(engine_ids)
-
-    def _on_dead(self, error: BaseException) -> None:
-        log.error("the engine is dead: %s", error)
-        self.dead.set()
 
     def _take_facts(self) -> list[work_pb2.StepFacts]:
         return self._facts.take() if self._facts is not None else []
