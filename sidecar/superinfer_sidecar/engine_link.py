@@ -27,6 +27,7 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
+_CALM_PER_S: Final = 1000.0
 _FIRST_RETRY_S: Final = 0.05
 _LAST_RETRY_S: Final = 1.0
 
@@ -35,7 +36,7 @@ class _RenderOutbox(Outbox):
     """Bodies whose size is asked for."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(_CALM_PER_S)
         self.requests: list[engine_pb2.RenderRequest] = []
 
     @override
@@ -52,7 +53,7 @@ class EngineLink(Outbox):
     """Implements EnginePort for one generation of the engine."""
 
     def __init__(self, info: engine_pb2.EngineInfo) -> None:
-        super().__init__()
+        super().__init__(_CALM_PER_S)
         self._info = info
         self._submits: dict[str, work_pb2.Submit] = {}
         self._cancels: list[work_pb2.Cancel] = []

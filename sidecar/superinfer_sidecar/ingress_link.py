@@ -18,6 +18,7 @@ from superinfer_sidecar.outbox import Outbox
 
 _FRAME_TAG: Final = b"\x1a"
 """Key of FromSidecar.frame on the wire (field 3, length-delimited)."""
+_CALM_PER_S: Final = 2000.0
 _PATIENCE_S: Final = 1.0
 """How long the end of a stream nobody reads may take to be written."""
 
@@ -26,7 +27,7 @@ class IngressLink(Outbox):
     """Implements IngressPort for one stream."""
 
     def __init__(self, limit_bytes: int) -> None:
-        super().__init__()
+        super().__init__(_CALM_PER_S)
         self._limit_bytes = limit_bytes
         self._decisions: list[sidecar_pb2.Decision] = []
         self._pieces: list[bytes] = []
