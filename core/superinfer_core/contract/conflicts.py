@@ -7,12 +7,15 @@ Every check is a pure function that returns problems; none of them decides who h
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from superinfer_core.contract.effective import EffectiveContract, Isolation
 from superinfer_core.contract.field_errors import closest
 from superinfer_core.contract.inheritance import Fields, objectives_of
 from superinfer_core.contract.problems import ContractProblem, ProblemKind
 from superinfer_core.slo import Metric, Objective
+
+_COMPARED_NAMES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,9 @@ def looser_problem(
 
 def not_found_suggestion(name: str, known: Iterable[str], *, otherwise: str) -> str:
     """`did you mean X?` where a known name is close, else the general advice."""
-    meant = closest(name, sorted(known))
+    # Comparing spellings is slow; among thousands of contracts only likely ones are compared.
+    likely = sorted(other for other in known if other[:1] == name[:1] and abs(len(other) - len(name)) <= 2)
+    meant = closest(name, likely[:_COMPARED_NAMES])
     return f"did you mean {meant}? Otherwise {otherwise}" if meant is not None else otherwise
 
 

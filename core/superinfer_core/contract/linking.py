@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from superinfer_core.contract.conflicts import looser_problem, looser_than, not_found_suggestion
-from superinfer_core.contract.inheritance import Fields, StoredContract, inherit, own_fields
+from superinfer_core.contract.inheritance import Fields, Stated, StoredContract, inherit, own_fields
 from superinfer_core.contract.problems import ContractProblem, FieldProblem, ProblemKind
 
 
@@ -48,6 +48,27 @@ class Linked:
             yield above
             above = above.parent
 
+    def without_imposed(self, fields: Fields, path: str) -> dict[str, Stated] | None:
+        """The fields without what came for `path` through a younger parent; None where nothing did.
+
+        Inheritance by prefix is live, so a newcomer's fields reach contracts that are older. Where such a
+        field turns out to be broken (a pool that is not there, a target nobody can meet), the older contract
+        goes on with what the next parent up states, or with the default.
+        """
+        stated = fields.get(path)
+        if stated is None or stated.origin == self.service_key:
+            return None
+        above = list(self.ancestors())
+        origin = next((i for i, parent in enumerate(above) if parent.service_key == stated.origin), None)
+        if origin is None:
+            return None
+        youngest = max(parent.working_age or () for parent in above[: origin + 1])
+        if youngest <= (self.working_age or ()):
+            return None
+        rest = {other: value for other, value in fields.items() if other != path}
+        instead = next((parent.own[path] for parent in above[origin + 1 :] if path in parent.own), None)
+        return rest if instead is None else rest | {path: instead}
+
 
 class Linker:
     """Links contracts and decides which are accepted."""
@@ -74,6 +95,20 @@ class Linker:
     def names(self, namespace: str) -> list[str]:
         """Names a reference in a namespace could have meant."""
         return [linked.stored.name for linked in self.linked.values() if linked.stored.namespace == namespace]
+
+    def ages_of(self, path: str) -> dict[str, tuple[str, ...]]:
+        """By key, since when a contract has its `path`: as old as the youngest link it came through."""
+        ages: dict[str, tuple[str, ...]] = {}
+        for linked in self.linked.values():
+            chain, here = [], linked
+            while here.key not in ages and path not in here.own and here.parent is not None:
+                chain.append(here)
+                here = here.parent
+            age = ages.setdefault(here.key, here.working_age or ())
+            for member in reversed(chain):
+                age = max(age, member.working_age or ())
+                ages[member.key] = age
+        return ages
 
     def _add(self, stored: StoredContract) -> None:
         key, again = stored.object_key, 1

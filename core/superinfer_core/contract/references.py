@@ -3,11 +3,11 @@
 A reference that cannot be resolved costs the contract what it referred to and nothing more, and never anybody
 else. Of two contracts whose fallbacks lead back to each other the older keeps its fallback. A contract that
 names no pool gets the only one its namespace may use, of several the oldest: a new pool changes nothing for
-contracts that already work. Pure, apart from the Fallbacks that one resolution fills.
+contracts that already work. Pure, apart from the FallbackEdges that one resolution fills.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from superinfer_core.contract.conflicts import PoolFacts, not_found_suggestion
 from superinfer_core.contract.effective import OnInfeasible
@@ -82,7 +82,7 @@ class FallbackChoice:
     problem: ContractProblem | None = None
 
 
-class _Edges:
+class FallbackEdges:
     """Fallbacks chosen so far, never a circle; each contract has at most one."""
 
     def __init__(self) -> None:
@@ -91,6 +91,7 @@ class _Edges:
         self._shortcut: dict[str, str] = {}
 
     def add(self, contract: str, fallback: str) -> None:
+        """Remember a choice; way_back must have said that it closes no circle."""
         self._next[contract] = self._shortcut[contract] = fallback
 
     def way_back(self, start: str, first: str) -> list[str] | None:
@@ -113,34 +114,16 @@ class _Edges:
         return contract
 
 
-def choose_fallbacks(linker: Linker, complete: Mapping[str, Fields]) -> dict[str, FallbackChoice]:
-    """The fallback of every accepted contract that has one, by the contract's key; oldest first."""
-    edges = _Edges()
-    choices: dict[str, FallbackChoice] = {}
-    for key, fields in complete.items():
-        if fields["onInfeasible"].value is not OnInfeasible.FALLBACK:
-            continue
-        contract = linker.linked[key]
-        choice = _choose_fallback(linker, contract, fields, edges)
-        choices[key] = choice
-        if choice.key is not None:
-            edges.add(contract.service_key, choice.key)
-    return choices
-
-
-def _choose_fallback(linker: Linker, contract: Linked, fields: Fields, edges: _Edges) -> FallbackChoice:
+def choose_fallback(linker: Linker, contract: Linked, fields: Fields, edges: FallbackEdges) -> FallbackChoice:
+    """The fallback of a contract, beside those that older ones have already; `edges` is not changed."""
+    if fields["onInfeasible"].value is not OnInfeasible.FALLBACK:
+        return FallbackChoice()
     stated = fields.get("fallbackRef")
     if stated is None:
         message = f"{contract.service_key} says onInfeasible: Fallback, but names no fallbackRef"
-        return FallbackChoice(
-            problem=_fallback_problem(
-                contract,
-                ProblemKind.FALLBACK_MISSING,
-                "",
-                message,
-                "add fallbackRef, or write Degrade or Reject",
-            )
-        )
+        suggestion = "add fallbackRef, or write Degrade or Reject"
+        problem = _fallback_problem(contract, ProblemKind.FALLBACK_MISSING, "", message, suggestion)
+        return FallbackChoice(problem=replace(problem, field="onInfeasible"))
     target = linker.named(contract.stored.namespace, stated.value)
     if target is None or not target.accepted:
         state = "does not exist" if target is None else "is not accepted itself"

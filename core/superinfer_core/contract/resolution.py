@@ -20,10 +20,10 @@ from superinfer_core.contract.inheritance import (
 from superinfer_core.contract.linking import Linked, Linker
 from superinfer_core.contract.problems import ContractConflictError, ContractProblem
 from superinfer_core.contract.references import (
-    FallbackChoice,
+    FallbackEdges,
     PoolChoice,
     by_key,
-    choose_fallbacks,
+    choose_fallback,
     choose_pool,
 )
 
@@ -87,12 +87,11 @@ def resolve_contracts(
     """
     linker = Linker(contracts)
     known = None if pools is None else by_key(pools)
-    complete = {key: with_defaults(linked.fields) for key, linked in linker.linked.items() if linked.accepted}
-    fallbacks = choose_fallbacks(linker, complete)
-    resolved = {
-        key: _resolved(linked, complete.get(key), fallbacks.get(key), known)
-        for key, linked in linker.linked.items()
-    }
+    edges = FallbackEdges()
+    # Fallbacks are chosen oldest first, so that the newest is the one that may not close a circle.
+    ages = linker.ages_of("fallbackRef")
+    by_age = sorted(linker.linked.values(), key=lambda linked: ages[linked.key])
+    resolved = {linked.key: _resolved(linked, linker, edges, known) for linked in by_age}
     return Resolution(
         effective=MappingProxyType(
             {r.service_key: r.effective for r in resolved.values() if r.effective is not None}
@@ -102,34 +101,58 @@ def resolve_contracts(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """A contract with one choice of fields."""
+
+    contract: EffectiveContract
+    fields: Fields
+    pool: PoolChoice
+    problems: tuple[ContractProblem, ...]
+
+
 def _resolved(
-    linked: Linked,
-    fields: Fields | None,
-    fallback: FallbackChoice | None,
-    pools: Mapping[str, PoolFacts] | None,
+    linked: Linked, linker: Linker, edges: FallbackEdges, pools: Mapping[str, PoolFacts] | None
 ) -> ResolvedContract:
-    if fields is None:
+    if not linked.accepted:
         return _report(linked, None, {}, tuple(linked.problems), None)
-    problems: list[ContractProblem] = []
+    stated: Fields | None = linked.fields
+    outcome = None
+    while stated is not None:
+        outcome = _outcome(linked, with_defaults(stated), linker, edges, pools)
+        without = (linked.without_imposed(stated, problem.field) for problem in outcome.problems)
+        stated = next((fields for fields in without if fields is not None), None)
+    assert outcome is not None
+    if outcome.contract.fallback is not None:
+        edges.add(linked.service_key, outcome.contract.fallback)
+    effective = None if _shut_out(outcome.pool) else outcome.contract
+    return _report(linked, effective, outcome.fields, outcome.problems, outcome.pool)
+
+
+def _outcome(
+    linked: Linked,
+    fields: Fields,
+    linker: Linker,
+    edges: FallbackEdges,
+    pools: Mapping[str, PoolFacts] | None,
+) -> _Outcome:
     pool = choose_pool(linked, fields, pools)
-    if pool.problem is not None:
-        problems.append(pool.problem)
-    if fallback is not None and fallback.key is None:
+    fallback = choose_fallback(linker, linked, fields, edges)
+    problems = [choice.problem for choice in (pool, fallback) if choice.problem is not None]
+    if fields["onInfeasible"].value is OnInfeasible.FALLBACK and fallback.key is None:
         # Without its fallback it refuses: serving as best effort is not what it says.
         fields = {**fields, "onInfeasible": Stated(OnInfeasible.REJECT, "default without a fallback")}
-        if fallback.problem is not None:
-            problems.append(fallback.problem)
     contract = effective_contract(
         namespace=linked.stored.namespace,
         service_id=linked.stored.service_id,
         fields=fields,
         parent=linked.parent.service_key if linked.parent is not None else None,
         pool=pool.key,
-        fallback=fallback.key if fallback is not None else None,
+        fallback=fallback.key,
     )
     if pool.facts is not None and pool.problem is None:
         problems += feasibility_problems(linked.key, contract, pool.facts, pools or {})
-    return _report(linked, None if _shut_out(pool) else contract, fields, tuple(problems), pool)
+    return _Outcome(contract, fields, pool, tuple(problems))
 
 
 def _shut_out(pool: PoolChoice) -> bool:

@@ -468,6 +468,29 @@ def test_a_new_pool_changes_nothing_for_contracts_that_name_none() -> None:
     assert before.effective["shop/a"].pool == after.effective["shop/a"].pool == "shop/small"
 
 
+@pytest.mark.parametrize(
+    "newcomer",
+    [
+        pytest.param({"poolRef": "gone"}, id="a pool that is not there"),
+        pytest.param({"ttft": 10}, id="a target nobody can meet"),
+        pytest.param({"resources": {"minChiplets": 50}}, id="more chiplets than there are"),
+        pytest.param({"onInfeasible": "Fallback", "fallbackRef": "gone"}, id="a fallback that is not there"),
+        pytest.param({"onInfeasible": "Fallback"}, id="a fallback without a name"),
+    ],
+)
+def test_a_broken_newcomer_does_not_break_older_contracts_it_is_a_prefix_of(newcomer: dict[str, Any]) -> None:
+    old = [contract("base", 0, ttft=200), contract("base-chat-x", 1)]
+    before = resolve_contracts(old, [POOL])
+    after = resolve_contracts([*old, contract("base-chat", 2, **newcomer)], [POOL])
+    assert set(after.problems) == {"shop/base-chat"}
+    was, now = before.effective["shop/base-chat-x"], after.effective["shop/base-chat-x"]
+    assert now.parent == "shop/base-chat"
+    assert (now.objectives, now.pool, now.on_infeasible) == (was.objectives, was.pool, was.on_infeasible)
+    younger = contract("base-chat-y", 3)
+    told = resolve_contracts([*old, contract("base-chat", 2, **newcomer), younger], [POOL])
+    assert set(told.problems) == {"shop/base-chat", "shop/base-chat-y"}
+
+
 # --- whatever is stored
 
 
