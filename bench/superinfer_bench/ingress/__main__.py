@@ -8,9 +8,17 @@ from pathlib import Path
 
 import uvloop
 
-from superinfer_bench.ingress.bench import IngressBench
+from superinfer_bench.ingress.bench import STREAMS, IngressBench
 from superinfer_bench.ingress.cases import SMOKE, Scale
+from superinfer_bench.ingress.peers import PACKAGES
 from superinfer_bench.stack import BenchFailed
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if not set(names) <= set(PACKAGES):
+        raise ValueError(text)
+    return names
 
 
 def main(argv: Sequence[str]) -> int:
@@ -21,6 +29,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--out", type=Path, default=Path("build/bench/ingress.json"))
     parser.add_argument("--smoke", action="store_true", help="less than a minute, to see that it works")
+    parser.add_argument("--peers", type=_names, default=tuple(PACKAGES), help="default: vllm-router,litellm")
     given = parser.parse_args(argv)
     started = time.monotonic()
 
@@ -31,7 +40,8 @@ def main(argv: Sequence[str]) -> int:
         given.out,
         SMOKE if given.smoke else Scale(),
         say,
-        **({"stream_counts": (1, 64)} if given.smoke else {}),
+        stream_counts=(64,) if given.smoke else STREAMS,
+        peers=given.peers,
     )
     try:
         uvloop.run(bench.run())

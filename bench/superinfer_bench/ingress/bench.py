@@ -25,6 +25,7 @@ from superinfer_bench.ingress.cases import (
 )
 from superinfer_bench.ingress.load_client import Order
 from superinfer_bench.ingress.measure import Cost, LoadProcess, load_process
+from superinfer_bench.ingress.peers import PACKAGES
 from superinfer_bench.ingress.proxies import Proxy, our_proxy, peer_proxies
 from superinfer_bench.report import document, tell, write
 
@@ -51,12 +52,19 @@ class IngressBench:
     """One benchmark; `run` once."""
 
     def __init__(
-        self, out: Path, scale: Scale, say: Say, *, stream_counts: tuple[int, ...] = STREAMS
+        self,
+        out: Path,
+        scale: Scale,
+        say: Say,
+        *,
+        stream_counts: tuple[int, ...] = STREAMS,
+        peers: tuple[str, ...] = tuple(PACKAGES),
     ) -> None:
         self._out = out
         self._scale = scale
         self._say = say
         self._counts = stream_counts
+        self._peers = peers
         self._figures: dict[str, Figures] = {}
         self._memory: dict[str, float] = {}
 
@@ -64,7 +72,10 @@ class IngressBench:
         """Everything; the document that was written."""
         with tempfile.TemporaryDirectory(prefix="superinfer-bench-") as directory:
             run_dir = Path(directory)
-            async with load_process() as load, peer_proxies(run_dir / "peers", self._say) as peers:
+            async with (
+                load_process() as load,
+                peer_proxies(self._peers, run_dir / "peers", self._say) as peers,
+            ):
                 async with our_proxy(run_dir / "requests", step_ms=0.0) as ours:
                     await self._requests(load, [ours, *peers])
                     await self._latency(load, [ours, *peers])

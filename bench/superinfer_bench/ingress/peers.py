@@ -1,7 +1,7 @@
-"""The proxies we measure ourselves against, in a virtual environment of their own, pinned and cached.
+"""The proxies we measure ourselves against, each in a virtual environment of its own, pinned and cached.
 
-Their environment is made with uv the first time (half a minute, some hundred megabytes) and again when the
-pinned requirements change.
+An environment is made with uv the first time (litellm's takes half a minute) and again when the pinned
+requirements change.
 """
 
 import hashlib
@@ -17,12 +17,14 @@ from typing import Final
 import yaml
 
 from superinfer.serving.plan import UNWANTED_ENVIRONMENT
+from superinfer.serving.ports import free_port
 from superinfer_bench.report import ROOT
 from superinfer_bench.stack import BenchFailed
 
 REQUIREMENTS: Final = ROOT / "bench" / "peers" / "requirements.txt"
-VENV: Final = ROOT / "build" / "peers" / "venv"
+VENVS: Final = ROOT / "build" / "peers"
 MODEL: Final = "stub"
+PACKAGES: Final = {"vllm-router": "vllm-router", "litellm": "litellm[proxy]"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,55 +38,61 @@ class Peer:
     version: str
 
 
-def install_peers(say: Callable[[str], None]) -> Path:
-    """The environment's bin directory; made when it is not there or not current."""
-    stamp, wanted = VENV / ".requirements", hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+def install_peer(name: str, say: Callable[[str], None]) -> Path:
+    """The bin directory of a peer's environment; made when it is not there or not current."""
+    venv = VENVS / name
+    stamp, wanted = venv / ".requirements", hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
     if stamp.is_file() and stamp.read_text() == wanted:
-        return VENV / "bin"
-    say("installing litellm and vllm-router into build/peers/venv (once)")
+        return venv / "bin"
+    say(f"installing {name} into {venv} (once)")
     uv = _uv()
-    VENV.parent.mkdir(parents=True, exist_ok=True)
+    venv.parent.mkdir(parents=True, exist_ok=True)
     environment = {k: v for k, v in os.environ.items() if k not in UNWANTED_ENVIRONMENT | {"VIRTUAL_ENV"}}
-    python = str(VENV / "bin" / "python")
+    install = [
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        str(venv / "bin" / "python"),
+        "--compile-bytecode",
+    ]
     for command in (
-        [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(VENV)],
-        [uv, "pip", "install", "--quiet", "--python", python, "--compile-bytecode", "-r", str(REQUIREMENTS)],
+        [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(venv)],
+        [*install, "--constraint", str(REQUIREMENTS), PACKAGES[name]],
     ):
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise BenchFailed(f"the peers could not be installed:\n{done.stderr.strip()[-2000:]}")
+            raise BenchFailed(f"{name} could not be installed:\n{done.stderr.strip()[-2000:]}")
     stamp.write_text(wanted)
-    return VENV / "bin"
+    return venv / "bin"
 
 
-def peers(bin_dir: Path, *, upstream: str, ports: Mapping[str, int], run_dir: Path) -> list[Peer]:
-    """The proxies in front of `upstream` (an URL without /v1)."""
+def peer(name: str, bin_dir: Path, *, upstream: str, port: int, run_dir: Path) -> Peer:
+    """A proxy on `port` in front of `upstream` (a URL without /v1)."""
+    environment = {k: v for k, v in os.environ.items() if k not in UNWANTED_ENVIRONMENT | {"VIRTUAL_ENV"}}
+    version = _version(bin_dir, name)
+    if name == "vllm-router":
+        return Peer(name, _router_command(bin_dir, upstream, port), environment, "/health", version)
     config = run_dir / "litellm.yaml"
     config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text(yaml.safe_dump(_litellm_config(upstream)), encoding="utf-8")
-    environment = {k: v for k, v in os.environ.items() if k not in UNWANTED_ENVIRONMENT | {"VIRTUAL_ENV"}}
-    router = [str(bin_dir / "vllm-router"), "--worker-urls", upstream, "--policy", "round_robin"]
-    router += ["--host", "127.0.0.1", "--port", str(ports["vllm-router"]), "--disable-retries"]
-    router += ["--disable-circuit-breaker", "--log-level", "error", "--max-concurrent-requests", "4096"]
-    router += ["--prometheus-port", str(ports["vllm-router-metrics"])]
-    litellm = [str(bin_dir / "litellm"), "--config", str(config), "--host", "127.0.0.1"]
-    litellm += ["--port", str(ports["litellm"]), "--num_workers", "1", "--telemetry", "False"]
-    return [
-        Peer("vllm-router", tuple(router), environment, "/health", _version(bin_dir, "vllm-router")),
-        Peer(
-            "litellm",
-            tuple(litellm),
-            {
-                **environment,
-                "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
-                "LITELLM_LOG": "ERROR",
-                "LITELLM_MODE": "PRODUCTION",
-                "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it asks the network for prices
-            },
-            "/health/liveliness",
-            _version(bin_dir, "litellm"),
-        ),
-    ]
+    command = [str(bin_dir / "litellm"), "--config", str(config), "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--num_workers", "1", "--telemetry", "False"]
+    ours = {
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+        "LITELLM_LOG": "ERROR",
+        "LITELLM_MODE": "PRODUCTION",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it asks the network for prices
+    }
+    return Peer(name, tuple(command), {**environment, **ours}, "/health/liveliness", version)
+
+
+def _router_command(bin_dir: Path, upstream: str, port: int) -> tuple[str, ...]:
+    command = [str(bin_dir / "vllm-router"), "--worker-urls", upstream, "--policy", "round_robin"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port())]
+    command += ["--disable-retries", "--disable-circuit-breaker", "--max-concurrent-requests", "4096"]
+    return (*command, "--log-level", "error")
 
 
 def _litellm_config(upstream: str) -> dict[str, object]:

@@ -7,7 +7,7 @@ is not counted, on either side.
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import yaml
 
 from superinfer.serving.ports import free_port
 from superinfer_bench.children import Child
-from superinfer_bench.ingress.peers import MODEL, Peer, install_peers, peers
+from superinfer_bench.ingress.peers import MODEL, install_peer, peer
 from superinfer_bench.ingress.usage import Usage, usage
 from superinfer_bench.stack import EngineCommand, StackOptions, bench_environment, serving
 
@@ -40,27 +40,26 @@ class Proxy:
 
 
 @contextlib.asynccontextmanager
-async def peer_proxies(run_dir: Path, say: Callable[[str], None]) -> AsyncIterator[list[Proxy]]:
-    """The peers, and the stub they stand in front of as "direct"."""
-    bin_dir = await asyncio.to_thread(install_peers, say)
-    ports = {name: free_port() for name in ("stub", "vllm-router", "vllm-router-metrics", "litellm")}
-    upstream = f"http://127.0.0.1:{ports['stub']}"
-    command = [sys.executable, "-m", "superinfer_bench.ingress.openai_stub", "--port", str(ports["stub"])]
+async def peer_proxies(
+    names: Sequence[str], run_dir: Path, say: Callable[[str], None]
+) -> AsyncIterator[list[Proxy]]:
+    """The stub as "direct", then the peers in front of it."""
+    bins = {name: await asyncio.to_thread(install_peer, name, say) for name in names}
+    stub_port = free_port()
+    upstream = f"http://127.0.0.1:{stub_port}"
+    command = [sys.executable, "-m", "superinfer_bench.ingress.openai_stub", "--port", str(stub_port)]
     with contextlib.ExitStack() as running:
         stub = running.enter_context(Child("stub", command, bench_environment(), run_dir / "stub.log"))
         await _until_up(stub, f"{upstream}/health")
         found = [Proxy("direct", upstream)]
-        for peer in peers(bin_dir, upstream=upstream, ports=ports, run_dir=run_dir):
-            say(f"starting {peer.name} {peer.version}")
-            log = run_dir / f"{peer.name}.log"
-            child = running.enter_context(Child(peer.name, peer.command, peer.environment, log))
-            await _until_up(child, f"http://127.0.0.1:{ports[peer.name]}{peer.health}")
-            found.append(_proxy(peer, child, ports[peer.name]))
+        for name, bin_dir in bins.items():
+            port = free_port()
+            its = peer(name, bin_dir, upstream=upstream, port=port, run_dir=run_dir)
+            say(f"starting {name} {its.version}")
+            child = running.enter_context(Child(name, its.command, its.environment, run_dir / f"{name}.log"))
+            await _until_up(child, f"http://127.0.0.1:{port}{its.health}")
+            found.append(Proxy(name, f"http://127.0.0.1:{port}", {name: child.pid}, its.version))
         yield found
-
-
-def _proxy(peer: Peer, child: Child, port: int) -> Proxy:
-    return Proxy(peer.name, f"http://127.0.0.1:{port}", {peer.name: child.pid}, peer.version)
 
 
 @contextlib.asynccontextmanager
