@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from typing_extensions import override
+
 SHOWN_CHARACTERS: Final = 80
 """Values are quoted up to here: an error must not become as large as the input that caused it."""
 
@@ -51,6 +53,10 @@ class FieldProblem:
         """One line: field, problem, value, fix."""
         found = f" (got {self.value})" if self.value else ""
         return f"{self.field}: {self.message}{found}; {self.fix}"
+
+    @override
+    def __str__(self) -> str:
+        return self.describe()
 
 
 class ContractInvalid(ValueError):
@@ -112,6 +118,10 @@ class ContractProblem:
     def describe(self) -> str:
         """One line for logs, events and `superinfer contract check`."""
         return f"{self.kind}: {self.message}; {self.suggestion}"
+
+    @override
+    def __str__(self) -> str:
+        return self.describe()
 
 
 class ContractConflictError(ValueError):
