@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from superinfer_core.refusal import Refusal, RefusalCode
+from superinfer_core.scheduling.admission import Admission
 from superinfer_core.scheduling.state import Phase
 from superinfer_core.slo import Rank
 from superinfer_proto.v1 import engine_pb2, work_pb2
@@ -101,6 +102,7 @@ class Desk:
     def rendered(self, batch: Iterable[engine_pb2.Rendered]) -> None:
         """Sizes arrived: admit and enqueue, or refuse."""
         now_ms = self.last_frame_ms = self._clock_ms()
+        measured: dict[str, Tracked] = {}
         for rendered in batch:
             request = self.book.rendering.get(rendered.request_id)
             if request is None:
@@ -111,7 +113,8 @@ class Desk:
                 self._refuse_entered(request, Refusal(code, error.message, error.param or None))
             else:
                 self._measure(request, rendered, now_ms)
-                self._decide(request, now_ms)
+                measured[request.request_id] = request
+        self._decide(list(measured.values()), now_ms)
         self.dispatch()
 
     def frame(self, frame: work_pb2.Frame) -> list[IngressPort | None]:
@@ -253,21 +256,41 @@ class Desk:
         submit.expected_output_tokens = request.expected_output_tokens
         request.changed()
 
-    def _decide(self, request: Tracked, now_ms: float) -> None:
+    def _decide(self, requests: list[Tracked], now_ms: float) -> None:
+        """Admit and enqueue, or refuse, requests that became known together, in their order."""
         if not self._settings.pass_through:
-            self.pressure.arrive(self.planner.arrive(request.state(), now_ms))
-        if self._settings.enforce:
-            others = [other.state() for other in self.book.admitted()]
-            admission = self.planner.admit(request.state(), others, now_ms)
+            for request in requests:
+                self.pressure.arrive(self.planner.arrive(request.state(), now_ms))
+        if not self._settings.enforce:
+            for request in requests:
+                self._admit(request)
+            return
+        # What is admitted whatever the prediction says comes first: the others are judged with it there.
+        for request in requests:
+            if request.skip_admission:
+                (admission,) = self._ask([request], now_ms)
+                request.prediction = admission.prediction
+                self._admit(request)
+        enforced = [request for request in requests if not request.skip_admission]
+        for request, admission in zip(enforced, self._ask(enforced, now_ms), strict=True):
             request.prediction = admission.prediction
-            if not admission.admitted and not request.skip_admission:
+            if not admission.admitted:
                 refusal = admission.refusal or Refusal(RefusalCode.SLO_INFEASIBLE, "cannot be kept")
                 self._refuse_entered(request, refusal)
-                return
+                continue
             for request_id in admission.displaced:
                 displaced = self.book.by_id.get(request_id)
-                if displaced is not None and not request.skip_admission:
+                if displaced is not None:
                     self.end(displaced, RefusalCode.SHED, answers.SHED)
+            self._admit(request)
+
+    def _ask(self, requests: list[Tracked], now_ms: float) -> tuple[Admission, ...]:
+        if not requests:
+            return ()
+        others = [other.state() for other in self.book.admitted()]
+        return self.planner.admit([request.state() for request in requests], others, now_ms)
+
+    def _admit(self, request: Tracked) -> None:
         self.counters.admitted += 1
         self.book.queue(request)
         request.owner.decide(answers.admitted(request))

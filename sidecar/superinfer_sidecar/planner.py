@@ -4,14 +4,14 @@ One owner (the Desk), one thread. It learns from step facts, finished answers an
 pure functions one context; it keeps no requests.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from superinfer_core.prediction.lengths import OutputLengths
 from superinfer_core.prediction.online import OnlineStepModel
 from superinfer_core.prediction.profile import Profile
 from superinfer_core.prediction.step_model import StepFacts, StepModel
-from superinfer_core.scheduling.admission import Admission, admit
+from superinfer_core.scheduling.admission import Admission, admit_all
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.forecast import ArrivalForecast
 from superinfer_core.scheduling.order import order
@@ -97,9 +97,11 @@ class Planner:
         """Predicted total output at the request's quantile."""
         return self.lengths.expected(slo.contract, slo.quantile, generated, max(1, cap))
 
-    def admit(self, candidate: RequestState, requests: Iterable[RequestState], now_ms: float) -> Admission:
-        """Core's answer for one request given everything admitted before."""
-        return admit(candidate, self.state(requests), now_ms, self.context(now_ms))
+    def admit(
+        self, candidates: Sequence[RequestState], requests: Iterable[RequestState], now_ms: float
+    ) -> tuple[Admission, ...]:
+        """Core's answers for requests that arrived together, given everything admitted before."""
+        return admit_all(candidates, self.state(requests), now_ms, self.context(now_ms))
 
     def order(self, requests: Iterable[RequestState], now_ms: float) -> list[RequestState]:
         """Who goes first."""

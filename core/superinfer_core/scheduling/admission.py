@@ -7,6 +7,7 @@ and no admitted request that would be kept without the candidate is pushed past 
 ranks still bring is left in the projection (`policy.reserve_share`).
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -14,7 +15,7 @@ from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.order import order
 from superinfer_core.scheduling.policy import Order
-from superinfer_core.scheduling.projection import own_pace_ms, project, room_for
+from superinfer_core.scheduling.projection import Projection, own_pace_ms, project, room_for
 from superinfer_core.scheduling.slack import (
     end_deadline_ms,
     first_token_deadline_ms,
@@ -64,10 +65,55 @@ def admit(candidate: RequestState, state: EngineState, now_ms: float, ctx: Decis
         )
     if _crowds_out(candidate, state, ctx):
         return Admission(False, prediction, _harm(candidate, state, now_ms, ctx, prediction, []))
-    harmed = _harmed(candidate, late, state, now_ms, ctx)
+    harmed = _harmed(late, state, now_ms, ctx, room_for(candidate.slo.rank, ctx))
     if harmed:
         return Admission(False, prediction, _harm(candidate, state, now_ms, ctx, prediction, harmed))
     return Admission(True, prediction)
+
+
+def admit_all(
+    candidates: Sequence[RequestState], state: EngineState, now_ms: float, ctx: DecisionContext
+) -> tuple[Admission, ...]:
+    """Decide about requests that arrived together, each given those before it.
+
+    Where all of them can be promised together, one projection says so for all; else they are taken one by
+    one.
+    """
+    if len(candidates) > 1:
+        together = _together(candidates, state, now_ms, ctx)
+        if together is not None:
+            return together
+    answers = []
+    for candidate in candidates:
+        answer = admit(candidate, state, now_ms, ctx)
+        answers.append(answer)
+        if answer.admitted:
+            kept = (r for r in state.requests if r.request_id not in answer.displaced)
+            state = replace(state, requests=(*kept, candidate))
+    return tuple(answers)
+
+
+def _together(
+    candidates: Sequence[RequestState], state: EngineState, now_ms: float, ctx: DecisionContext
+) -> tuple[Admission, ...] | None:
+    """The answers if every candidate can be promised with all the others there, else None."""
+    room = min(room_for(c.slo.rank, ctx) for c in candidates)
+    joined = replace(state, requests=(*state.requests, *candidates))
+    rollout = _roll(joined.requests, joined, now_ms, ctx, room)
+    answers = []
+    for c in candidates:
+        prediction = _prediction(c, rollout, joined, now_ms, ctx)
+        answers.append(Admission(True, prediction))
+        if c.slo.best_effort or ctx.policy.order is not Order.SLACK:
+            continue
+        if _broken(c, prediction) is not None:
+            return None
+        others = replace(joined, requests=tuple(r for r in joined.requests if r is not c))
+        if _crowds_out(c, others, ctx):
+            return None
+    if ctx.policy.order is Order.SLACK and _harmed(rollout.projection.first_ms, state, now_ms, ctx, room):
+        return None
+    return tuple(answers)
 
 
 def predict(candidate: RequestState, state: EngineState, now_ms: float, ctx: DecisionContext) -> Prediction:
@@ -75,29 +121,53 @@ def predict(candidate: RequestState, state: EngineState, now_ms: float, ctx: Dec
     return _predict(candidate, state, now_ms, ctx)[0]
 
 
+@dataclass(frozen=True, slots=True)
+class _Rollout:
+    """A projection of requests, and what of them it was made of."""
+
+    projection: Projection
+    jobs: int
+    decode_context: int
+
+
+def _roll(
+    requests: Sequence[RequestState], state: EngineState, now_ms: float, ctx: DecisionContext, room: float
+) -> _Rollout:
+    decodes = [r for r in requests if r.phase is Phase.DECODE]
+    jobs = order((r for r in requests if r.phase is not Phase.DECODE), now_ms, ctx)
+    projection = project(jobs, decodes, state, now_ms, ctx, room)
+    return _Rollout(projection, len(jobs), sum(r.computed_tokens for r in decodes))
+
+
 def _predict(
     candidate: RequestState, state: EngineState, now_ms: float, ctx: DecisionContext
-) -> tuple[Prediction, dict[str, float]]:
-    decodes = [r for r in state.requests if r.phase is Phase.DECODE]
-    jobs = order((*(r for r in state.requests if r.phase is not Phase.DECODE), candidate), now_ms, ctx)
-    projection = project(jobs, decodes, state, now_ms, ctx, room_for(candidate.slo.rank, ctx))
-    slo = candidate.slo
+) -> tuple[Prediction, Mapping[str, float]]:
+    joined = replace(state, requests=(*state.requests, candidate))
+    rollout = _roll(joined.requests, state, now_ms, ctx, room_for(candidate.slo.rank, ctx))
+    return _prediction(candidate, rollout, joined, now_ms, ctx), rollout.projection.first_ms
+
+
+def _prediction(
+    candidate: RequestState, rollout: _Rollout, joined: EngineState, now_ms: float, ctx: DecisionContext
+) -> Prediction:
+    """What a rollout says about `candidate`, which is among `joined.requests`."""
+    slo, projection = candidate.slo, rollout.projection
     factor = ctx.factor(ctx.policy.admission_quantile or slo.quantile)
-    margin = ctx.policy.admission_margin_ms if state.requests else 0.0
+    margin = ctx.policy.admission_margin_ms if len(joined.requests) > 1 else 0.0
     waited = max(0.0, now_ms - candidate.arrived_ms)
     first = projection.first_ms[candidate.request_id] * factor + margin
     ttft = waited + first
-    seqs = min(state.max_num_seqs, len(state.requests) + 1)
-    context = sum(r.computed_tokens for r in decodes) + candidate.prompt_tokens
+    seqs = min(joined.max_num_seqs, len(joined.requests))
+    context = rollout.decode_context + candidate.prompt_tokens
     step = ctx.model.step_ms(decode_seqs=seqs, decode_context_tokens=context) * factor
-    itl = max(step, min(projection.step_ms * factor, own_pace_ms(candidate))) if len(jobs) > 1 else step
+    itl = max(step, min(projection.step_ms * factor, own_pace_ms(candidate))) if rollout.jobs > 1 else step
     left = tokens_left(candidate)
     e2e = ttft + (left - 1) * itl
     slack = min(
         first_token_deadline_ms(candidate) - now_ms - first,
         end_deadline_ms(candidate) - now_ms - first - (left - 1) * step,
     )
-    return Prediction(ttft, itl, e2e, slack), projection.first_ms
+    return Prediction(ttft, itl, e2e, slack)
 
 
 def _broken(candidate: RequestState, p: Prediction) -> tuple[Metric, float, float] | None:
@@ -133,13 +203,9 @@ def _crowds_out(candidate: RequestState, state: EngineState, ctx: DecisionContex
 
 
 def _harmed(
-    candidate: RequestState,
-    late: dict[str, float],
-    state: EngineState,
-    now_ms: float,
-    ctx: DecisionContext,
+    late: Mapping[str, float], state: EngineState, now_ms: float, ctx: DecisionContext, room: float
 ) -> list[RequestState]:
-    """Admitted requests that miss with the candidate and would not without it."""
+    """Admitted requests that miss with the candidates and would not without them."""
     suspects = []
     for r in state.requests:
         at = late.get(r.request_id)
@@ -151,9 +217,7 @@ def _harmed(
             suspects.append((r, factor, due))
     if not suspects:
         return []
-    decodes = [r for r in state.requests if r.phase is Phase.DECODE]
-    jobs = order((r for r in state.requests if r.phase is not Phase.DECODE), now_ms, ctx)
-    without = project(jobs, decodes, state, now_ms, ctx, room_for(candidate.slo.rank, ctx)).first_ms
+    without = _roll(state.requests, state, now_ms, ctx, room).projection.first_ms
     return [r for r, factor, due in suspects if now_ms + without[r.request_id] * factor <= due]
 
 
