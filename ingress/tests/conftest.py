@@ -80,8 +80,8 @@ class Process:
                 self._said_ready.set()
         self._said_ready.set()
 
-    def wait_ready(self) -> dict[str, Any]:
-        assert self._said_ready.wait(PATIENCE_S), f"not ready: {self.log}"
+    def wait_ready(self, patience_s: float = PATIENCE_S) -> dict[str, Any]:
+        assert self._said_ready.wait(patience_s), f"not ready: {self.log}"
         assert self.ready, f"died: {self.log}"
         return self.ready
 
@@ -96,7 +96,7 @@ class Process:
         if self.child.poll() is None:
             self.child.terminate()
             try:
-                self.child.wait(10)
+                self.child.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self.child.kill()
         self.child.wait()
