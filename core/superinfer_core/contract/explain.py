@@ -101,6 +101,9 @@ def _rows(contract: ResolvedContract) -> Iterator[ExplainedField]:
     for path in sorted(contract.fields, key=position):
         stated = contract.fields[path]
         yield ExplainedField(path, shown_value(stated.value), stated.origin)
+    if contract.effective is not None and contract.effective.pool and "poolRef" not in contract.fields:
+        origin = "default: the oldest pool the namespace may use"
+        yield ExplainedField("poolRef", contract.effective.pool, origin)
 
 
 def shown_value(value: Any) -> str:

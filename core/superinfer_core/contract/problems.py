@@ -14,6 +14,9 @@ from typing_extensions import override
 SHOWN_CHARACTERS: Final = 80
 """Values are quoted up to here: an error must not become as large as the input that caused it."""
 
+_TOLD_PROBLEMS: Final = 50
+"""Lines of an error's text; `problems` always has all of them."""
+
 
 def shown(value: object) -> str:
     """The value as text of at most 80 characters, whatever it is."""
@@ -64,7 +67,10 @@ class ContractInvalid(ValueError):
 
     def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
         self.problems = problems
-        super().__init__("\n".join(problem.describe() for problem in problems))
+        lines = [problem.describe() for problem in problems[:_TOLD_PROBLEMS]]
+        if len(problems) > _TOLD_PROBLEMS:
+            lines.append(f"and {len(problems) - _TOLD_PROBLEMS} more problems")
+        super().__init__("\n".join(lines))
 
 
 class InvalidSlo(ValueError):

@@ -9,7 +9,6 @@ from superinfer_core.api.v1alpha1.chipletpool import ChipletPoolSpec, ChipletPoo
 from superinfer_core.api.v1alpha1.slocontract import SLOContractSpec, SLOContractStatus
 
 MODELS = [SLOContractSpec, SLOContractStatus, ChipletPoolSpec, ChipletPoolStatus]
-# Lists inside status that grow by what users wrote are bounded, too; maps are bounded by maxProperties.
 
 
 def nodes(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -75,3 +74,13 @@ def test_every_field_is_documented(model: Any) -> None:
 def test_a_contract_has_no_defaults_that_would_hide_a_parent_s_value() -> None:
     for path, node in nodes(SLOContractSpec.model_json_schema(by_alias=True)):
         assert "default" not in node, path
+
+
+def test_rules_between_fields_are_the_api_server_s_too() -> None:
+    rules = {
+        path: [rule["rule"] for rule in node["x-kubernetes-validations"]]
+        for path, node in nodes(ChipletPoolSpec.model_json_schema(by_alias=True))
+        if "x-kubernetes-validations" in node
+    }
+    assert "self.minReplicas <= self.maxReplicas" in rules[".autoscaling"]
+    assert len(rules[".chiplet"]) == 3

@@ -1,6 +1,7 @@
 """Which effective field comes from which contract."""
 
 from superinfer_core.api.v1alpha1.slocontract import SLOContractSpec
+from superinfer_core.contract.conflicts import PoolFacts
 from superinfer_core.contract.explain import explain
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.resolution import resolve_contracts
@@ -61,6 +62,15 @@ def test_a_contract_out_of_effect_is_explained_by_its_problems() -> None:
     assert explanation is not None
     assert explanation.in_effect is False
     assert explanation.problems[0].other == "clinic/hospital"
+
+
+def test_a_pool_nobody_named_is_explained() -> None:
+    pools = [PoolFacts("clinic", "new", created="2"), PoolFacts("clinic", "old", created="1")]
+    explanation = explain(resolve_contracts([stored("a", "1")], pools), "clinic/a")
+    assert explanation is not None
+    row = next(field for field in explanation.fields if field.field == "poolRef")
+    assert row.value == "clinic/old"
+    assert "oldest pool" in row.origin
 
 
 def test_an_unknown_contract_has_no_explanation() -> None:

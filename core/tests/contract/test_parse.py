@@ -265,6 +265,19 @@ def test_resources_are_read_leniently_for_fields_of_newer_versions_only() -> Non
         read_contract(document(tier="Gold", maxJitterMs=-1))
 
 
+def test_what_the_api_server_adds_may_be_larger_than_any_contract() -> None:
+    resource = document(tier="Gold") | {"status": {"conditions": [{"message": "x" * 100_000}] * 50}}
+    resource["metadata"]["managedFields"] = [{"fieldsV1": {f"f:{i}": {} for i in range(10_000)}}]
+    assert read_contract(resource).spec.tier is Tier.GOLD
+
+
+def test_an_error_does_not_grow_as_large_as_its_input() -> None:
+    with pytest.raises(ContractInvalid) as refused:
+        parse_contract(document(**{f"unknown{i}": "x" * 10_000 for i in range(2000)}))
+    assert len(refused.value.problems) == 2000
+    assert len(str(refused.value)) < 20_000
+
+
 def test_an_unreadable_resource_is_kept_with_its_problems() -> None:
     resource = document(maxJitterMs=-1)
     resource["metadata"] |= {"uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 4}

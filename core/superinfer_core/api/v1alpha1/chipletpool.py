@@ -7,7 +7,7 @@ the schema here, because a pool inherits from nothing.
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from superinfer_core.api.v1alpha1.meta import (
@@ -32,6 +32,12 @@ _ATOMIC: Final[dict[str, Any]] = {"x-kubernetes-list-type": "atomic"}
 
 def _map_by(key: str) -> dict[str, Any]:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+
+
+def _rules(*rules: tuple[str, str]) -> ConfigDict:
+    """The rules of a model's validator as the API server checks them (CEL)."""
+    validations: list[JsonValue] = [{"rule": rule, "message": message} for rule, message in rules]
+    return ConfigDict(json_schema_extra={"x-kubernetes-validations": validations})
 
 
 class EngineType(StrEnum):
@@ -137,6 +143,12 @@ class EngineSpec(ApiModel):
 class ChipletSpec(ApiModel):
     """The hardware one executor gets."""
 
+    model_config = _rules(
+        ("self.shape != 'MIG' || has(self.profile)", "shape MIG needs a profile"),
+        ("self.shape == 'MIG' || !has(self.profile)", "a profile is only for shape MIG"),
+        ("self.shape == 'GPU' || !has(self.count) || self.count == 1", "only whole GPUs can be grouped"),
+    )
+
     shape: ChipletShape = Field(
         description="MIG: one GPU instance. GPU: whole GPUs. CPU: none, for trials and stubs."
     )
@@ -166,6 +178,8 @@ class ChipletSpec(ApiModel):
 
 class AutoscalingSpec(ApiModel):
     """Bounds for whoever scales the pool."""
+
+    model_config = _rules(("self.minReplicas <= self.maxReplicas", "minReplicas is above maxReplicas"))
 
     min_replicas: Annotated[int, Field(strict=True, ge=0, le=10_000)] = Field(
         default=1, description="Fewest executors."
