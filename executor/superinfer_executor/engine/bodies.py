@@ -68,6 +68,8 @@ def parse_body(path: str, body: bytes, *, limit_bytes: int) -> Body:
         )
     document = _load(body)
     _refuse_reserved(document)
+    if path == CHAT_PATH and not isinstance(document.get("messages"), list):
+        raise RequestRefusedError(RefusalCode.INVALID_REQUEST, "messages must be a list", "messages")
     return Body(path, model(**document))
 
 

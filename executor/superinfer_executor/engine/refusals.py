@@ -1,9 +1,12 @@
 """What vLLM's errors are called on our wire: the closed list of core, OpenAI's form, no prompt text."""
 
 import logging
+import re
 from typing import Any, Final
 
 from pydantic import ValidationError
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.exceptions import VLLMClientError, VLLMNotFoundError
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
@@ -16,6 +19,7 @@ _TOO_LONG_SIGNS: Final = ("context length", "maximum model length", "max_model_l
 # What bad bodies raise in template, tokenizer and parameter code that has no vLLM error class of its own.
 _CLIENT_ERRORS: Final = (ValueError, TypeError, OverflowError, NotImplementedError, RecursionError)
 _MESSAGE_LIMIT_CHARS: Final = 1000
+_LEADING_NAME: Final = re.compile(r"`?([a-z_]+)`?(?: must| cannot| is|=|\[)")
 
 
 class RequestRefusedError(Exception):
@@ -70,7 +74,15 @@ def refusal_of_info(message: str, status: int, param: str | None) -> RequestRefu
 def _invalid(message: str, param: str | None) -> RequestRefusedError:
     too_long = any(sign in message for sign in _TOO_LONG_SIGNS)
     code = RefusalCode.CONTEXT_LENGTH if too_long else RefusalCode.INVALID_REQUEST
-    return RequestRefusedError(code, message[:_MESSAGE_LIMIT_CHARS], param or "")
+    return RequestRefusedError(code, message[:_MESSAGE_LIMIT_CHARS], param or _named_field(message))
+
+
+def _named_field(message: str) -> str:
+    """The parameter a message is about where vLLM names it in words only ("n must be at least 1")."""
+    found = _LEADING_NAME.match(message)
+    name = found.group(1) if found else ""
+    known = name in ChatCompletionRequest.model_fields or name in CompletionRequest.model_fields
+    return name if known else ""
 
 
 def _of_validation(error: ValidationError) -> RequestRefusedError:

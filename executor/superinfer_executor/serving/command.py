@@ -12,12 +12,11 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NoReturn
 
 from superinfer_executor.engine.settings import (
     SCHEDULERS,
@@ -132,14 +131,14 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_USAGE
     events = Events.take_stdout()
     events.step("vllm")
-    with tempfile.TemporaryDirectory(prefix="superinfer-") as directory:
-        facts_path = Path(directory, "facts") if settings.engine.scheduler == "superinfer" else None
-        arguments = _prepare(settings.engine, facts_path)
-        import uvloop
+    facts_path = settings.socket.with_name(f".{settings.socket.name}.facts")
+    settings.socket.parent.mkdir(parents=True, exist_ok=True)
+    ours = facts_path if settings.engine.scheduler == "superinfer" else None
+    arguments = _prepare(settings.engine, ours)
+    import uvloop
 
-        code: int = uvloop.run(_serve(settings, arguments, facts_path, events))
-    logging.shutdown()
-    return code
+    uvloop.run(_serve(settings, arguments, ours, events))
+    return EXIT_ENGINE_DEAD  # not reached: _serve leaves the process
 
 
 def _prepare(settings: EngineSettings, facts_path: Path | None) -> list[str]:
@@ -164,7 +163,7 @@ def _prepare(settings: EngineSettings, facts_path: Path | None) -> list[str]:
 
 async def _serve(
     settings: ServeSettings, arguments: list[str], facts_path: Path | None, events: Events
-) -> int:
+) -> NoReturn:
     from superinfer_executor.engine.start import start_engine
     from superinfer_executor.serving.server import start_server
     from superinfer_executor.serving.service import EngineService
@@ -189,9 +188,17 @@ async def _serve(
     code = await _until_stopped(service, stop, settings.grace_s, server.not_serving)
     await server.stop()
     service.close()
-    engine.llm.shutdown(timeout=1.0)
+    if code == 0:
+        engine.llm.shutdown(timeout=1.0)
     events.tell("stopped", code=code)
-    return code
+    # Skips seconds of taking native libraries down; EngineCore, if it still is, dies with this process.
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _stop_signal() -> asyncio.Event:

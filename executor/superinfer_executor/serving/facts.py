@@ -22,7 +22,7 @@ from superinfer_executor.plugin.step_facts import (
 from superinfer_proto.v1 import work_pb2
 
 KEPT_FACTS: Final = 1024
-PREFILL_ONLY_S: Final = 0.005
+PREFILL_ONLY_S: Final = 0.010
 """Facts whose step has no output leave alone after this long."""
 
 

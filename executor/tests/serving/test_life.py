@@ -1,0 +1,127 @@
+"""How an executor process ends: with its work done, with its engine, and never leaving the engine behind."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+LONG = {"prompt": "Once upon a time", "temperature": 0, "ignore_eos": True, "stream": True}
+
+
+@pytest.fixture(scope="module")
+def mortals(
+    tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, wire: Any
+) -> Iterator[dict[str, Any]]:
+    """Three engines to end, started together; two of them with vLLM's own schedulers."""
+    directory = tmp_path_factory.mktemp("mortals")
+    schedulers = {"drained": "fcfs", "coreless": "priority"}
+    engines = {
+        name: wire.EngineProcess(directory / name, tiny_model, "--scheduler", scheduler)
+        for name, scheduler in schedulers.items()
+    }
+    try:
+        for engine in engines.values():
+            engine.wait_ready()
+        yield engines
+    finally:
+        for engine in engines.values():
+            engine.stop()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state not in {"Z", "X"}
+
+
+def wait_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 30
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < deadline, "left behind"
+        time.sleep(0.02)
+
+
+@pytest.mark.vllm
+async def test_sigterm_finishes_what_runs_and_refuses_what_comes(mortals: Any, wire: Any) -> None:
+    engine = mortals["drained"]
+    cores = engine.core_pids()
+    async with wire.connect(engine) as sidecar:
+        assert sidecar.info.scheduler == "fcfs"
+        await sidecar.send(
+            wire.submit(running := wire.new_id(), wire.COMPLETIONS, {**LONG, "max_tokens": 300})
+        )
+        while (running, 1) not in sidecar.answers:
+            await sidecar.frame()
+        engine.process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.05)
+        await sidecar.send(wire.submit(late, wire.COMPLETIONS, {**LONG, "max_tokens": 5}))
+        finished, refused = await sidecar.until_final((running, 1), (late, 1))
+    assert len(finished.tokens()) == 300
+    assert finished.final.finish_reason == "length"
+    assert refused.final.error.code == "shutting_down"
+    assert await asyncio.to_thread(engine.process.wait, 30) == 0
+    await asyncio.to_thread(wait_gone, cores)
+    assert not engine.socket.exists()
+    assert [event["event"] for event in engine.events()][-2:] == ["ready", "stopped"]
+
+
+@pytest.mark.vllm
+async def test_resume_needs_our_scheduler(mortals: Any, wire: Any) -> None:
+    async with wire.connect(mortals["coreless"]) as sidecar:
+        assert sidecar.info.scheduler == "priority"
+        request = wire.submit(wire.new_id(), wire.COMPLETIONS, {**LONG, "max_tokens": 5})
+        delivered = wire.delivered_of((await sidecar.ask_one(request)).outputs[:2])
+        answer = await sidecar.ask_one(
+            wire.submit(wire.new_id(), wire.COMPLETIONS, {**LONG, "max_tokens": 5}, delivered=delivered)
+        )
+    assert answer.final.error.code == "not_resumable"
+
+
+@pytest.mark.vllm
+async def test_a_dead_engine_core_is_told_and_ends_the_process(mortals: Any, wire: Any) -> None:
+    engine = mortals["coreless"]
+    cores = engine.core_pids()
+    async with wire.connect(engine) as sidecar:
+        await sidecar.send(wire.submit(cut := wire.new_id(), wire.COMPLETIONS, {**LONG, "max_tokens": 900}))
+        while (cut, 1) not in sidecar.answers:
+            await sidecar.frame()
+        for pid in cores:
+            if "EngineCore" in Path(f"/proc/{pid}/cmdline").read_text():
+                os.kill(pid, signal.SIGKILL)
+        with suppress(grpc.aio.AioRpcError):
+            (answer,) = await sidecar.until_final((cut, 1))
+            assert answer.final.error.code == "engine_failed"
+    assert await asyncio.to_thread(engine.process.wait, 30) == 1
+    await asyncio.to_thread(wait_gone, cores)
+
+
+PARENT = """
+import os, time
+from superinfer_executor.engine.core_process import die_with_parent
+parent = os.getpid()
+if os.fork() == 0:
+    die_with_parent(parent)
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+time.sleep(600)
+"""
+
+
+def test_a_killed_executor_takes_its_engine_core_along() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert is_alive(child)
+        parent.kill()
+    wait_gone([child])
