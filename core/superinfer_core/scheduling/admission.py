@@ -13,6 +13,7 @@ from math import inf
 
 from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.scheduling.context import DecisionContext
+from superinfer_core.scheduling.displacing import first_token_by_displacing_ms
 from superinfer_core.scheduling.order import order
 from superinfer_core.scheduling.policy import Order
 from superinfer_core.scheduling.projection import Projection, own_pace_ms, project, room_for
@@ -58,6 +59,9 @@ def admit(candidate: RequestState, state: EngineState, now_ms: float, ctx: Decis
     if candidate.slo.best_effort or ctx.policy.order is not Order.SLACK:
         return Admission(True, prediction)
     broken = _broken(candidate, prediction)
+    if broken is not None and broken[0] is Metric.TTFT:
+        prediction = _displacing(candidate, prediction, state, now_ms, ctx)
+        broken = _broken(candidate, prediction)
     if broken is not None:
         metric, predicted, required = broken
         return Admission(
@@ -168,6 +172,20 @@ def _prediction(
         end_deadline_ms(candidate) - now_ms - first - (left - 1) * step,
     )
     return Prediction(ttft, itl, e2e, slack)
+
+
+def _displacing(
+    candidate: RequestState, p: Prediction, state: EngineState, now_ms: float, ctx: DecisionContext
+) -> Prediction:
+    """The prediction if running work gives way to the candidate, where that is sooner."""
+    first = first_token_by_displacing_ms(candidate, state, now_ms, ctx)
+    if first is None:
+        return p
+    ttft = max(0.0, now_ms - candidate.arrived_ms) + first
+    if ttft >= p.ttft_ms:
+        return p
+    sooner = p.ttft_ms - ttft
+    return Prediction(ttft, p.itl_ms, p.e2e_ms - sooner, p.slack_ms + sooner)
 
 
 def _broken(candidate: RequestState, p: Prediction) -> tuple[Metric, float, float] | None:

@@ -10,7 +10,13 @@ from math import inf
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.order import order
 from superinfer_core.scheduling.policy import Order
-from superinfer_core.scheduling.slack import pace_deadline_ms, slack_ms, token_slack_ms, tokens_left
+from superinfer_core.scheduling.slack import (
+    needed_ms,
+    pace_deadline_ms,
+    slack_ms,
+    token_slack_ms,
+    tokens_left,
+)
 from superinfer_core.scheduling.state import EngineState, Phase, RequestState
 
 
@@ -162,7 +168,9 @@ def _preemptions(
         return ()
     slack = slack_ms(head, now_ms, ctx)
     step = ctx.model.step_ms(decode_seqs=len(running))
-    if slack < 0 or slack > 3 * step:
+    # As much earlier as its own work may take longer than expected: admission promised it at that quantile.
+    longer = (ctx.factor(ctx.policy.admission_quantile or head.slo.quantile) - 1.0) * needed_ms(head, ctx)
+    if slack < 0 or slack > 3 * step + max(0.0, longer):
         return ()
     victim = _victim(running, head, now_ms, step, ctx)
     return (Preempt(victim.request_id, head.request_id),) if victim is not None else ()
@@ -174,15 +182,21 @@ def _victim(
     best: tuple[float, str] | None = None
     chosen = None
     for r in running:
-        if not r.slo.rank > head.slo.rank or r.preemptions >= ctx.policy.max_preemptions:
+        if not displaceable(r, head, now_ms, step_ms, ctx):
             continue
-        spare = spare_after_resume_ms(r, head, now_ms, step_ms, ctx)
-        if spare < 0 and not r.slo.rank.sheddable:
-            continue
-        key = (-spare, r.request_id)
+        key = (-spare_after_resume_ms(r, head, now_ms, step_ms, ctx), r.request_id)
         if best is None or key < best:
             best, chosen = key, r
     return chosen
+
+
+def displaceable(
+    r: RequestState, head: RequestState, now_ms: float, step_ms: float, ctx: DecisionContext
+) -> bool:
+    """Whether running `r` may give its place to `head`: less important, and kept all the same when it resumes."""
+    if not r.slo.rank > head.slo.rank or r.preemptions >= ctx.policy.max_preemptions:
+        return False
+    return spare_after_resume_ms(r, head, now_ms, step_ms, ctx) >= 0 or r.slo.rank.sheddable
 
 
 def spare_after_resume_ms(
