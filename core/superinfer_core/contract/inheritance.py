@@ -204,5 +204,7 @@ def _own(spec: SLOContractSpec) -> Iterator[tuple[str, Any]]:
         yield "resources.memoryMiB", resources.memory_mib
         yield "resources.isolation", resources.isolation
     if (access := spec.access) is not None:
-        yield "access.mode", access.mode
-        yield "access.apiKeySecretRef", access.api_key_secret_ref and access.api_key_secret_ref.name
+        keys = access.api_key_secret_ref
+        # Naming one's own keys means those keys only: a parent's AnyKey must not open what they guard.
+        yield "access.mode", access.mode or (AccessMode.OWN_KEYS if keys is not None else None)
+        yield "access.apiKeySecretRef", keys and keys.name

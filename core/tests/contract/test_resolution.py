@@ -145,6 +145,30 @@ def test_an_explicit_parent_wins_over_the_prefix_and_may_be_named_by_service_id(
     assert ttft(resolution, "shop/a-b") == 100
 
 
+@pytest.mark.parametrize(
+    ("child", "mode", "keys"),
+    [
+        pytest.param({}, AccessMode.ANY_KEY, "parent-keys", id="nothing stated: the parent's"),
+        pytest.param(
+            {"access": {"apiKeySecretRef": {"name": "own"}}},
+            AccessMode.OWN_KEYS,
+            "own",
+            id="own keys are not opened by a parent's AnyKey",
+        ),
+        pytest.param(
+            {"access": {"mode": "OwnKeys"}}, AccessMode.OWN_KEYS, "parent-keys", id="the parent's keys only"
+        ),
+    ],
+)
+def test_access_is_inherited_but_never_opens_a_child_s_own_keys(
+    child: dict[str, Any], mode: AccessMode, keys: str
+) -> None:
+    parent = {"access": {"mode": "AnyKey", "apiKeySecretRef": {"name": "parent-keys"}}}
+    resolution = resolve_contracts([contract("a", **parent), contract("a-b", 1, **child)])
+    effective = resolution.effective["shop/a-b"]
+    assert (effective.access, effective.api_key_secret) == (mode, keys)
+
+
 # --- a child may not be looser than a bound above it
 
 
@@ -502,7 +526,7 @@ def stored_sets(draw: st.DrawFn) -> list[StoredContract]:
         spec: dict[str, Any] = {}
         if draw(st.booleans()):
             spec["objectives"] = [
-                {"metric": metric, "percentile": percentile, "targetMs": draw(st.integers(1, 5)) * 100}
+                {"metric": metric, "percentile": percentile, "targetMs": draw(st.integers(1, 9)) * 10}
                 for metric, percentile in draw(
                     st.lists(
                         st.tuples(st.sampled_from(["TTFT", "ITL"]), st.sampled_from([50, 99])),
@@ -517,6 +541,10 @@ def stored_sets(draw: st.DrawFn) -> list[StoredContract]:
             spec["parentRef"] = draw(st.sampled_from(names))
         if draw(st.integers(0, 3)) == 0:
             spec |= {"onInfeasible": "Fallback", "fallbackRef": draw(st.sampled_from(names))}
+        if draw(st.integers(0, 4)) == 0:
+            spec["poolRef"] = draw(st.sampled_from(["small", "gone"]))
+        if draw(st.integers(0, 4)) == 0:
+            spec["resources"] = {"minChiplets": draw(st.integers(1, 3))}
         if draw(st.integers(0, 5)) == 0:
             spec["serviceID"] = draw(st.sampled_from(names))
         contracts.append(contract(name, draw(st.integers(0, 9)), **spec))
@@ -569,10 +597,11 @@ def test_newcomers_never_take_a_working_contract_out_of_effect(
         for s in newer
         if s.object_key not in known
     ]
-    before, after = resolve_contracts(older), resolve_contracts([*older, *late])
+    before, after = resolve_contracts(older, [POOL]), resolve_contracts([*older, *late], [POOL])
     assert set(before.effective) <= set(after.effective)
-    for key, was in before.effective.items():
-        assert after.effective[key].service_id == was.service_id
+    for key, was in before.contracts.items():
+        if not was.problems:
+            assert not after.contracts[key].problems
 
 
 @settings(max_examples=100)
