@@ -7,12 +7,14 @@ Concurrency: one call per request, on its own task; tokens bypass that task (see
 """
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
 from superinfer_core.contract.effective import EffectiveContract, OnInfeasible
+from superinfer_core.contract.fulfilment import kept
 from superinfer_core.contract.headers import HeaderSlo, parse_slo_headers
 from superinfer_core.contract.problems import InvalidSlo, shown
 from superinfer_core.contract.resolve import best_effort_slo, request_slo
@@ -114,19 +116,18 @@ class Completions:
         exchange.refuse(refusal.refusal, record.status, self._headers(record), close=refusal.close)
 
     async def _serve(self, exchange: Exchange, record: Record, find_asker: FindAsker) -> None:
-        self._gate()
         asker = await find_asker(exchange)
         asked = self._slo_headers(exchange)
+        self._gate(record, asker, asked)
         body = parse_body(await exchange.body(), self._config.limits)
         record.stream = body.stream
-        contract = self._contract(asker, asked, body)
-        record.contract = contract
+        contract = self._contract(asker, asked, body.model)
+        self._note_contract(record, contract)
         pool = contract.pool if contract is not None else None
         self._check_model(pool, body)
         now_ms = self._clocks.monotonic_ms()
         window = None
-        if contract is not None:
-            record.account = self._accounts.of(contract)
+        if record.account is not None:
             self._charge(record, record.account, body, now_ms)
             window = record.account.state(now_ms)
         record.slo = request_slo(contract, asked, window)
@@ -149,14 +150,22 @@ class Completions:
             self._read(record, request)
             request.ledger.close()
 
-    def _gate(self) -> None:
+    def _gate(self, record: Record, asker: Asker, asked: HeaderSlo) -> None:
+        """Refuse before the body is read what this process cannot take; its contract counts it."""
+        if not self.draining and len(self._in_flight) <= self._config.limits.in_flight:
+            return
+        with contextlib.suppress(Refused):
+            self._note_contract(record, self._contract(asker, asked, model=None))
         if self.draining:
             raise refused(RefusalCode.SHUTTING_DOWN, "this ingress is shutting down; send the request again")
-        if len(self._in_flight) > self._config.limits.in_flight:
-            raise refused(
-                RefusalCode.SATURATED,
-                f"{self._config.limits.in_flight} requests are in flight; try again later",
-            )
+        raise refused(
+            RefusalCode.SATURATED, f"{self._config.limits.in_flight} requests are in flight; try again later"
+        )
+
+    def _note_contract(self, record: Record, contract: EffectiveContract | None) -> None:
+        record.contract = contract
+        if contract is not None:
+            record.account = self._accounts.of(contract)
 
     def _slo_headers(self, exchange: Exchange) -> HeaderSlo:
         try:
@@ -164,18 +173,18 @@ class Completions:
         except InvalidSlo as error:
             raise refused(RefusalCode.INVALID_SLO, str(error), error.field) from None
 
-    def _contract(self, asker: Asker, asked: HeaderSlo, body: ParsedBody) -> EffectiveContract | None:
+    def _contract(self, asker: Asker, asked: HeaderSlo, model: str | None) -> EffectiveContract | None:
         return select(
             self._directory(),
             asker,
             contract_id=asked.contract_id,
-            pool_default=self._pool_default(body.model),
+            pool_default=self._pool_default(model),
             best_effort_allowed=self._config.without_contract == "BestEffort",
         )
 
-    def _pool_default(self, model: str) -> str | None:
+    def _pool_default(self, model: str | None) -> str | None:
         pools = self._config.pools
-        if not pools:
+        if not pools or model is None:
             return None
         for link in self._fleet.serving_model(self._fleet.links, model):
             settings = pools.get(link.settings.pool)
@@ -348,6 +357,8 @@ class Completions:
             record.kept = record.account.record(now_ms, record.outcome(), record.slo)
             if record.served is Served.FALLBACK and record.served_by is not None:
                 self._accounts.of(record.served_by).record(now_ms, record.fallback_outcome())
+        elif record.slo is not None:
+            record.kept = kept(record.outcome(), record.slo)
         self._finished(record)
 
     def _payer(self, record: Record) -> Account | None:

@@ -143,3 +143,32 @@ def test_a_missed_objective_costs_budget_and_fulfilment(rig, kit):
     assert attainment["budget_left"] < 1.0
     assert attainment["fulfilled"] is False
     assert statistics.mean(r["ttft_ms"] for r in ingress.records(4)) > 60
+
+
+def test_a_503_counts_against_availability_too(rig, kit):
+    nobody = kit.Executor("nobody", f"unix:{rig.directory}/nobody.grpc")
+    ingress = rig.ingress([nobody], [kit.contract("gold", availability="99")], wait=False)
+    assert ingress.chat(1, headers=kit.under("gold")).status_code == 503
+    attainment = ingress.attainment("shop/gold")
+    assert (attainment["offered"], attainment["served"]) == (1, 0)
+
+
+def test_one_request_too_many_is_saturated_and_counted(rig, kit):
+    executor = rig.executor(step_ms=20)
+    ingress = rig.ingress([executor], [kit.contract("gold", availability="99")], limits={"inFlight": 1})
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        long = pool.submit(ingress.chat, 30)
+        kit.until(lambda: ingress.metric("superinfer_ledger_tokens") > 0, "the first to run")
+        answer = ingress.chat(1, headers=kit.under("gold"))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "saturated")
+        assert long.result().status_code == 200
+    assert ingress.attainment("shop/gold")["availability"]["missed"] == 1
+
+
+def test_a_promise_of_headers_alone_is_kept_or_refused(open_ingress, kit):
+    assert open_ingress.chat(1, headers={"x-slo-ttft-ms": "0.5"}).status_code == 425
+    answer = open_ingress.chat(1, headers={"x-llm-d-slo-ttft-ms": "20000", "x-request-id": "alone"})
+    assert "x-superinfer-contract" not in answer.headers
+    kit.until(lambda: any(r["id"] == "alone" for r in open_ingress.records(1)), "its line in the log")
+    record = next(r for r in open_ingress.records(1) if r["id"] == "alone")
+    assert (record["contract"], record["kept"]) == ("", True)
