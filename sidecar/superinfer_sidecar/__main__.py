@@ -28,7 +28,12 @@ def make_planner(settings: SidecarSettings) -> Planner:
     return Planner(policy, profile)
 
 
+_LOG = logging.getLogger(__name__)
+
+
 async def _run(settings: SidecarSettings, planner: Planner) -> None:
+    if not planner.profiled:
+        _LOG.warning("no --profile: step times are guessed until enough steps were seen")
     sidecar = Sidecar(settings, planner)
     await sidecar.start()
     stop = asyncio.Event()

@@ -11,6 +11,7 @@ EXPIRED = "admitted, but it could not start in time"
 SHED = "gave way to more important work; it can be sent again"
 DRAINING = "this executor is shutting down"
 NO_ENGINE = "this executor's engine is not serving"
+UNMEASURED = "this executor has no profile and has seen too few steps to promise anything"
 STOPPED = "this executor shut down before the request was finished"
 
 

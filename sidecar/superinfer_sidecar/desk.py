@@ -271,7 +271,7 @@ class Desk:
                 (admission,) = self._ask([request], now_ms)
                 request.prediction = admission.prediction
                 self._admit(request)
-        enforced = [request for request in requests if not request.skip_admission]
+        enforced = [request for request in requests if self._is_enforced(request)]
         for request, admission in zip(enforced, self._ask(enforced, now_ms), strict=True):
             request.prediction = admission.prediction
             if not admission.admitted:
@@ -283,6 +283,15 @@ class Desk:
                 if displaced is not None:
                     self.end(displaced, RefusalCode.SHED, answers.SHED)
             self._admit(request)
+
+    def _is_enforced(self, request: Tracked) -> bool:
+        """Whether the prediction decides; refuses promises that no measurement backs, where told to."""
+        if request.skip_admission:
+            return False
+        if self._settings.refuse_unmeasured and not (self.planner.trusted or request.slo.best_effort):
+            self._refuse_entered(request, Refusal(RefusalCode.SLO_INFEASIBLE, answers.UNMEASURED))
+            return False
+        return True
 
     def _ask(self, requests: list[Tracked], now_ms: float) -> tuple[Admission, ...]:
         if not requests:

@@ -38,12 +38,9 @@ class Dispatcher:
         free = self._planner.max_num_seqs - book.dispatched_places
         if free > 0:
             self._fill(free, engine, now_ms)
-        if book.queued and 0 <= -(self._planner.max_num_seqs - book.dispatched_places) < self._extra:
+        over = book.dispatched_places - self._planner.max_num_seqs
+        if book.queued and 0 <= over < self._planner.policy.window_extra:
             self._use_spare(engine, now_ms)
-
-    @property
-    def _extra(self) -> int:
-        return self._planner.policy.window_extra
 
     def expired(self, now_ms: float) -> list[Tracked]:
         """Requests still waiting here that would be late even if they started now.

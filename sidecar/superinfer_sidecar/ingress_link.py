@@ -5,6 +5,7 @@ An ingress that leaves more unread than the bound is cut off: its requests are c
 
 import asyncio
 import contextlib
+import logging
 from typing import Any, Final
 
 import grpc
@@ -16,6 +17,7 @@ from superinfer_proto.v1 import sidecar_pb2, work_pb2
 from superinfer_sidecar.desk import Desk
 from superinfer_sidecar.outbox import Outbox
 
+_LOG = logging.getLogger(__name__)
 _FRAME_TAG: Final = b"\x1a"
 """Key of FromSidecar.frame on the wire (field 3, length-delimited)."""
 _CALM_PER_S: Final = 2000.0
@@ -90,9 +92,10 @@ class IngressLink(Outbox):
 
 
 async def serve_ingress(context: Any, link: IngressLink, desk: Desk) -> None:
-    """Run one stream until either side ends it or the ingress proves too slow."""
-    tasks = [
-        asyncio.create_task(_read_for_ever(context, link, desk)),
+    """Run one stream until either side ends it, or the ingress is too slow or talks nonsense."""
+    reading = asyncio.create_task(_read_for_ever(context, link, desk))
+    tasks: list[asyncio.Task[Any]] = [
+        reading,
         asyncio.create_task(link.write_for_ever(context.write)),
         asyncio.create_task(link.ending.wait()),
     ]
@@ -107,19 +110,26 @@ async def serve_ingress(context: Any, link: IngressLink, desk: Desk) -> None:
             await asyncio.gather(*tasks, return_exceptions=True)
     if link.too_slow:
         desk.counters.slow_ingresses += 1
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S):
-                await context.abort(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED, "this ingress does not read its output"
-                )
+        await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "this ingress does not read its output")
+    problem = None if reading.cancelled() else reading.exception()
+    if isinstance(problem, DecodeError):
+        await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, "not a superinfer.v1.ToSidecar")
+    elif problem is not None and not isinstance(problem, grpc.RpcError):
+        _LOG.error("an ingress stream failed", exc_info=problem)
+        await _abort(context, grpc.StatusCode.INTERNAL, "the sidecar failed; its log says why")
+
+
+async def _abort(context: Any, code: grpc.StatusCode, message: str) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_PATIENCE_S):
+            await context.abort(code, message)
 
 
 async def _read_for_ever(context: Any, link: IngressLink, desk: Desk) -> None:
     while (raw := await context.read()) is not grpc.aio.EOF:
-        try:
-            message = sidecar_pb2.ToSidecar.FromString(raw)
-        except DecodeError:
-            return
+        message = sidecar_pb2.ToSidecar.FromString(raw)
+        if message.HasField("hello"):
+            _LOG.info("ingress connected", extra={"ingress": message.hello.ingress_id})
         for cancel in message.cancels:
             desk.cancel(cancel.request_id, cancel.attempt, link)
         if message.submits:

@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from superinfer_proto.v1 import engine_pb2, sidecar_pb2, work_pb2
-from superinfer_sidecar.backpressure import TIGHTEN_ABOVE
+from superinfer_sidecar.backpressure import tick_ms
 from superinfer_sidecar.book import Book, Bounds
 from superinfer_sidecar.desk import Desk
 from superinfer_sidecar.engine_link import EngineConnection, EngineLink
@@ -33,7 +33,8 @@ _LOG = logging.getLogger(__name__)
 SERVICE: Final = "superinfer.v1.Sidecar"
 ALIVE: Final = "alive"
 READY_NAMES: Final = ("", SERVICE, "ready")
-_TIGHT_TICKS: Final = 5
+_REPORT_S: Final = REPORT_EVERY_MS / 1000
+_TIMER_SLACK_S: Final = 0.001
 _LAST_WORDS_S: Final = 1.0
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", 64 << 20),
@@ -193,16 +194,17 @@ class Sidecar:
 
     async def _tick_for_ever(self) -> None:
         loop = asyncio.get_running_loop()
-        last_s = loop.time()
-        ticks = 0
+        last_s = report_s = loop.time()
         while True:
-            tight = self.desk.pressure.value > TIGHTEN_ABOVE
-            period_s = REPORT_EVERY_MS / 1000 / (_TIGHT_TICKS if tight else 1)
-            await asyncio.sleep(last_s + period_s - loop.time())
+            due_s = min(
+                report_s + _REPORT_S, last_s + tick_ms(self.desk.pressure.value, REPORT_EVERY_MS) / 1000
+            )
+            await asyncio.sleep(due_s - loop.time())
             elapsed_s, last_s = loop.time() - last_s, loop.time()
             self.desk.tick(elapsed_s * 1000)
-            ticks = (ticks + 1) % _TIGHT_TICKS if tight else 0
-            if ticks == 0:
+            if last_s - report_s >= _REPORT_S - _TIMER_SLACK_S:
+                # From the last due time, not from now, so that late timers do not make reports rarer.
+                report_s = max(report_s + _REPORT_S, last_s - _REPORT_S)
                 self._report()
                 self._watch_engine()
 

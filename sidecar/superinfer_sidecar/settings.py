@@ -29,6 +29,7 @@ class SidecarSettings:
         profile, policy: files of the predictor's profile and the scheduling policy, or None for defaults.
         metrics_host, metrics_port: of /metrics, /livez and /readyz; port 0 for a free one, negative for none.
         enforce: admission refuses what cannot be kept; False admits everything (baselines).
+        refuse_unmeasured: refuse promises while predictions rest on no measurement (fail closed).
         pass_through: hand everything to the engine at once, in order of arrival (baselines).
         max_queued, max_queued_bytes: bound of what waits here, by count and by bytes of bodies.
         stream_buffer_bytes: output an ingress may leave unread before its requests are cancelled.
@@ -44,6 +45,7 @@ class SidecarSettings:
     metrics_port: int = -1
     metrics_host: str = "127.0.0.1"
     enforce: bool = True
+    refuse_unmeasured: bool = False
     pass_through: bool = False
     max_queued: int = 1024
     max_queued_bytes: int = 64 * _MIB
@@ -65,6 +67,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--metrics-port", type=int, default=-1, help="port of /metrics, 0 for a free one, negative for none")
     add("--metrics-host", default="127.0.0.1", help="address of /metrics, /livez and /readyz")
     add("--admission", choices=("enforce", "skip"), default="enforce", help="skip admits everything")
+    add(
+        "--unmeasured",
+        choices=("admit", "refuse"),
+        default="admit",
+        help="promises without a profile, until enough steps were seen",
+    )
     add("--order", choices=("slack", "fcfs"), default="slack", help="fcfs hands all to the engine at once")
     add("--max-queued", type=int, default=1024, help="requests that may wait")
     add("--max-queued-mib", type=float, default=64.0, help="bytes of bodies that may wait")
@@ -100,6 +108,7 @@ def parse_settings(argv: Sequence[str]) -> SidecarSettings:
         metrics_port=given.metrics_port,
         metrics_host=given.metrics_host,
         enforce=given.admission == "enforce",
+        refuse_unmeasured=given.unmeasured == "refuse",
         pass_through=given.order == "fcfs",
         max_queued=given.max_queued,
         max_queued_bytes=int(given.max_queued_mib * _MIB),

@@ -3,7 +3,7 @@
 Ports are fakes that remember; time is a number.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from superinfer_core.refusal import RefusalCode
 from superinfer_core.scheduling.policy import SchedulingPolicy
 from superinfer_proto.v1 import engine_pb2, sidecar_pb2, slo_pb2, work_pb2
+from superinfer_sidecar.backpressure import tick_ms
 from superinfer_sidecar.book import Book, Bounds
 from superinfer_sidecar.desk import Desk
 from superinfer_sidecar.planner import Planner
@@ -246,6 +247,27 @@ def test_steps_teach_the_model(profile_of):
         room.now_ms += 20
         room.desk.frame(work_pb2.Frame(facts=work_pb2.StepFacts(step_ms=20.0, decode_seqs=1)))
     assert room.desk.planner.steps.model.step_ms(decode_seqs=1) == pytest.approx(20.0, rel=0.1)
+
+
+def test_work_that_is_displaced_is_shed(monkeypatch):
+    room = Room()
+    full_of_bronze(room)
+    room.send("waits", bronze())
+    ask = room.desk.planner.admit
+
+    def displace(candidates, *rest):
+        return tuple(replace(answer, displaced=("waits", "b0")) for answer in ask(candidates, *rest))
+
+    monkeypatch.setattr(room.desk.planner, "admit", displace)
+    room.send("gold", gold())
+    assert room.final_codes() == {"waits": "shed", "b0": "shed"}
+    assert room.engine.cancelled == [("b0", 1)]
+    assert set(room.engine.holds) == {"b1", "gold"}
+
+
+@pytest.mark.parametrize(("pressure", "period_ms"), [(0.0, 50.0), (0.7, 50.0), (0.71, 10.0), (9.0, 10.0)])
+def test_the_tick_tightens_under_pressure(pressure, period_ms):
+    assert tick_ms(pressure, 50.0) == period_ms
 
 
 def test_pressure_rises_with_work_and_falls_with_time():
