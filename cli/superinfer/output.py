@@ -3,15 +3,25 @@
 import json
 import sys
 from enum import StrEnum
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from rich.console import Console
 
 from superinfer.exit_codes import FAILED
 
-console = Console(soft_wrap=True, highlight=False)
-errors = Console(stderr=True, soft_wrap=True, highlight=False)
+PIPE_WIDTH: Final = 120
+"""Width where output goes to a file or a pipe, which have none of their own."""
+
+
+def _console(*, stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else PIPE_WIDTH
+    return Console(stderr=stderr, soft_wrap=True, highlight=False, width=width)
+
+
+console = _console(stderr=False)
+errors = _console(stderr=True)
 
 
 class Output(StrEnum):

@@ -43,6 +43,12 @@ Exit codes:
 PLACES = 2
 """Few, so that a handful of requests fills the engine and giving way is real."""
 MAX_MODEL_LEN = 1024
+POLICY = """\
+# Two places: to keep one free for gold would leave bronze none. Gold displaces instead.
+reserve_places: 0
+"""
+EXACT = ("--dtype", "float32")
+"""Displaced work must come back to the same words; in 16 bits a recomputed token may differ."""
 LONGEST_PROMPT = 512
 
 
@@ -79,6 +85,8 @@ def _options(model: str, contracts: Path, progress: Progress) -> ServeOptions:
     contracts.mkdir(parents=True, exist_ok=True)
     for old in contracts.glob("*.yaml"):
         old.unlink()
+    policy = contracts.with_name("policy.yaml")
+    policy.write_text(POLICY)
     options = ServeOptions(
         served_name=model if model in KNOWN else Path(model).resolve().name,
         model=model_directory(model, progress.step),
@@ -87,6 +95,8 @@ def _options(model: str, contracts: Path, progress: Progress) -> ServeOptions:
         max_num_seqs=PLACES,
         max_model_len=MAX_MODEL_LEN,
         grace_s=10.0,
+        scheduling_policy=policy,
+        engine_args=EXACT,
     )
     options.check()
     return options

@@ -1,6 +1,8 @@
 """The order of the demo: warm up, write contracts for this machine, tell the story, show the books."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from statistics import median
 from typing import Any, Final
 
@@ -11,7 +13,14 @@ from superinfer.demo.client import Ask, Client
 from superinfer.demo.result import Aim, Result, requests_from_log
 from superinfer.demo.screen import Screen, ms
 from superinfer.demo.story import Stage
-from superinfer.demo.targets import FACTORS, contract_yaml, targets, unloaded_itl_ms, unloaded_ttft_ms
+from superinfer.demo.targets import (
+    FACTORS,
+    NAMESPACE,
+    contract_yaml,
+    targets,
+    unloaded_itl_ms,
+    unloaded_ttft_ms,
+)
 from superinfer.profiling.measure import machine_name
 from superinfer.serving.options import ServeOptions
 from superinfer.serving.plan import request_log
@@ -24,6 +33,8 @@ PARTS: Final = (
     story.refused_with_reason,
     story.preempted_and_finished,
 )
+Part = Callable[[Stage], Coroutine[Any, Any, list[Aim]]]
+ATTEMPTS: Final = 3
 WARM_UPS: Final = ("Say hello.", "What is two plus two?", "Name a fruit.")
 CONTRACTS_SEEN_WITHIN_S: Final = 15.0
 LEAST_SLOWNESS: Final = 1.0
@@ -43,11 +54,23 @@ async def tell(session: Session, profile: Profile, options: ServeOptions, screen
         stage = Stage(client, screen, profile, slowness, request_log(session.run_dir))
         result = Result(machine_name())
         for part in PARTS:
-            result.aims += await part(stage)
+            result.aims += await _told(part, stage)
         result.aims += await _books(http, screen)
         result.requests = [r for r in requests_from_log(stage.request_log) if r["contract"]]
         _show_requests(result, screen)
         return result
+
+
+async def _told(part: Part, stage: Stage) -> list[Aim]:
+    """One part of the story; again where this machine, busy elsewhere, did not let it happen."""
+    aims: list[Aim] = []
+    for attempt in range(1, ATTEMPTS + 1):
+        aims = await part(replace(stage, attempt=attempt))
+        if all(aim.met for aim in aims):
+            break
+        if attempt < ATTEMPTS:
+            stage.screen.say("Not as told. This machine may be busy with other things: once more.")
+    return [replace(aim, got={**aim.got, "attempts": attempt}) for aim in aims]
 
 
 async def _slowness(client: Client, profile: Profile, session: Session) -> float:
@@ -81,12 +104,12 @@ async def _apply_contracts(
                 (name, f"{target.metric} P{target.percentile}", ms(target.target_ms), f"{factor:g} × idle")
             )
     screen.table(("contract", "objective", "target ms", "which is"), rows)
-    await _until_listed(http, set(FACTORS))
+    await _until_listed(http, {f"{NAMESPACE}/{name}" for name in FACTORS})
 
 
-async def _until_listed(http: httpx.AsyncClient, names: set[str]) -> None:
+async def _until_listed(http: httpx.AsyncClient, ids: set[str]) -> None:
     async with asyncio.timeout(CONTRACTS_SEEN_WITHIN_S):
-        while not names <= {c.get("service_id") for c in await _contracts(http)}:  # noqa: ASYNC110
+        while not ids <= {c["id"] for c in await _contracts(http) if c["accepted"]}:  # noqa: ASYNC110
             await asyncio.sleep(0.1)  # what is waited for happens in another process
 
 
@@ -98,9 +121,30 @@ async def _contracts(http: httpx.AsyncClient) -> list[dict[str, Any]]:
 
 async def _books(http: httpx.AsyncClient, screen: Screen) -> list[Aim]:
     screen.chapter(
-        "5  The books", "What every contract was promised and got, as GET /v1/contracts reports it."
+        "5  The books",
+        "What every contract was promised and got, as GET /v1/contracts has it. A refused request costs"
+        " availability, which these contracts do not promise; an admitted one must be kept.",
     )
-    return []
+    rows, fulfilled = [], {}
+    for contract in await _contracts(http):
+        books = contract["attainment"]
+        if not books["offered"]:
+            continue
+        fulfilled[contract["id"]] = books["fulfilled"]
+        missed = ", ".join(o["metric"] for o in books["objectives"] if not o["met"])
+        rows.append(
+            (
+                str(contract["id"]),
+                str(books["offered"]),
+                str(books["admitted"]),
+                str(books["kept"]),
+                f"{100 * books['budget_left']:.0f} %",
+                "yes" if books["fulfilled"] else f"no: {missed or 'nothing kept'}",
+            )
+        )
+    screen.table(("contract", "asked", "admitted", "kept", "budget left", "fulfilled"), rows)
+    met = bool(fulfilled) and all(fulfilled.values())
+    return [Aim("contracts_fulfilled", "every contract that was asked for is fulfilled", fulfilled, met)]
 
 
 def _show_requests(result: Result, screen: Screen) -> None:

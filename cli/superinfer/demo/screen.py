@@ -8,6 +8,13 @@ from rich.console import Console
 from rich.table import Table
 
 WIDTH = 96
+NUMBERS = frozenset(
+    {
+        *("target ms", "predicted ms", "actual ms", "promised ms", "TTFT ms", "E2E ms", "predicted"),
+        *("asked", "admitted", "kept", "budget left"),
+    }
+)
+"""Headings of columns that hold figures, set to the right."""
 
 
 class Screen:
@@ -69,7 +76,13 @@ class Screen:
         self._end_line()
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for heading in headings:
-            numbers = heading.endswith("ms") or heading in {"asked", "kept", "code"}
+            numbers = heading.endswith("ms") or heading in {
+                "asked",
+                "admitted",
+                "kept",
+                "predicted",
+                "budget left",
+            }
             table.add_column(heading, justify="right" if numbers else "left", no_wrap=True)
         for row in rows:
             table.add_row(*row)

@@ -6,7 +6,7 @@ Concurrency: one asyncio loop.
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -19,7 +19,7 @@ from superinfer.demo.screen import Screen, ms
 from superinfer.demo.targets import targets
 from superinfer_core.prediction.profile import Profile
 
-BACKLOG_TOKENS = 24
+BACKLOG_TOKENS = 40
 STORY_TOKENS = 72
 TOKENS_BEFORE_URGENT = 8
 RELAXED = 1.15
@@ -35,6 +35,19 @@ class Stage:
     profile: Profile
     slowness: float
     request_log: Path
+    attempt: int = 1
+
+    def ask(
+        self,
+        name: str,
+        contract: str,
+        question: str,
+        max_tokens: int,
+        headers: Mapping[str, str] | None = None,
+    ) -> Ask:
+        """A request of this attempt; names are unique over attempts."""
+        request_id = name if self.attempt == 1 else f"{name}-again{self.attempt - 1}"
+        return Ask(request_id, contract, question, max_tokens, headers or {})
 
     def target_ms(self, contract: str, metric: str) -> float | None:
         """What the contract promises."""
@@ -62,8 +75,8 @@ async def gold_within_contract(stage: Stage) -> list[Aim]:
         " made before the engine saw it.",
     )
     stage.screen.quote("you", GOLD_QUESTION)
-    answer = await stage.client.ask(Ask("gold-1", "gold", GOLD_QUESTION, 48), stage.screen.stream)
-    record = await stage.record("gold-1")
+    answer = await stage.client.ask(stage.ask("gold-1", "gold", GOLD_QUESTION, 48), stage.screen.stream)
+    record = await stage.record(answer.ask.id)
     predicted, actual = answer.header_ms("predicted-ttft"), record.get("ttft_ms") or answer.ttft_ms
     stage.screen.table(
         ("", "predicted ms", "actual ms", "promised ms"),
@@ -87,18 +100,18 @@ async def gold_overtakes_bronze(stage: Stage) -> list[Aim]:
         f"{len(BACKLOG)} bronze questions at once on an engine with {places} places; then one of gold.",
     )
     stage.screen.restart_clock()
-    asks = [Ask(f"bronze-{n}", "bronze", text, BACKLOG_TOKENS) for n, text in enumerate(BACKLOG, 1)]
+    asks = [stage.ask(f"bronze-{n}", "bronze", text, BACKLOG_TOKENS) for n, text in enumerate(BACKLOG, 1)]
     bronze = [stage.client.begin(ask) for ask in asks]
     tasks = [asyncio.create_task(_watched(stage, answer)) for answer in bronze]
     stage.screen.event(f"{len(BACKLOG)} bronze asked")
     await bronze[0].reached(1)
     await asyncio.sleep(0.2)
     stage.screen.event("gold asks")
-    gold = await _watched(stage, stage.client.begin(Ask("gold-2", "gold", URGENT_QUESTION, BACKLOG_TOKENS)))
+    gold = await _watched(stage, stage.client.begin(stage.ask("gold-2", "gold", URGENT_QUESTION, 24)))
     waited = [answer for answer in bronze if _first_at(answer) > _first_at(gold)]
     await asyncio.gather(*tasks)
     stage.screen.quote("gold's answer", gold.text)
-    record = await stage.record("gold-2")
+    record = await stage.record(gold.ask.id)
     served = gold.complete and all(answer.complete for answer in bronze)
     met = served and len(waited) >= 2 and bool(record.get("kept"))
     stage.screen.verdict(
@@ -121,7 +134,7 @@ async def refused_with_reason(stage: Stage) -> list[Aim]:
         "3  A promise that cannot be kept, refused",
         f"A long report under gold: reading it takes longer than the {ms(target)} ms gold promises.",
     )
-    refused = await stage.client.ask(Ask("gold-3", "gold", text, 16))
+    refused = await stage.client.ask(stage.ask("gold-3", "gold", text, 16))
     stage.screen.say(f"HTTP {refused.status}  {json.dumps(dict(refused.error))}")
     tightest = refused.error.get("tightest_ms")
     explained = (
@@ -139,9 +152,11 @@ async def refused_with_reason(stage: Stage) -> list[Aim]:
         stage.screen.verdict("it was not refused as it should have been", met=False)
         return aims
     asked_ms = ceil(float(tightest) * RELAXED)
-    stage.screen.say(f"The same report under bronze, asking for {asked_ms} ms (the tightest and 15 %):")
-    again = await stage.client.ask(Ask("bronze-again", "bronze", text, 16, {"x-slo-ttft-ms": str(asked_ms)}))
-    record = await stage.record("bronze-again")
+    stage.screen.say(
+        f"The same under the contract `reports`, asking for {asked_ms} ms (the tightest and 15 %):"
+    )
+    again = await stage.client.ask(stage.ask("report", "reports", text, 16, {"x-slo-ttft-ms": str(asked_ms)}))
+    record = await stage.record(again.ask.id)
     kept = again.complete and bool(record.get("kept"))
     stage.screen.quote("model", again.text)
     stage.screen.verdict(
@@ -166,26 +181,27 @@ async def preempted_and_finished(stage: Stage) -> list[Aim]:
         " middle of them, with every place taken, gold.",
     )
     stories = STORIES[: stage.profile.max_num_seqs]
-    calm = await _all(stage, [Ask(f"calm-{n}", "bronze", t, STORY_TOKENS) for n, t in enumerate(stories, 1)])
+    calm_asks = [stage.ask(f"calm-{n}", "bronze", t, STORY_TOKENS) for n, t in enumerate(stories, 1)]
+    calm = await _all(stage, calm_asks)
     stage.screen.quote("uninterrupted", calm[0].text)
     stage.screen.restart_clock()
-    running = [
-        stage.client.begin(Ask(f"story-{n}", "bronze", t, STORY_TOKENS)) for n, t in enumerate(stories, 1)
-    ]
+    asks = [stage.ask(f"story-{n}", "bronze", t, STORY_TOKENS) for n, t in enumerate(stories, 1)]
+    running = [stage.client.begin(ask) for ask in asks]
     tasks = [asyncio.create_task(_watched(stage, answer)) for answer in running]
     await asyncio.gather(*(answer.reached(TOKENS_BEFORE_URGENT) for answer in running))
     stage.screen.event("every place taken; gold asks")
-    gold = await _watched(stage, stage.client.begin(Ask("gold-4", "gold", URGENT_QUESTION, 16)))
+    gold = await _watched(stage, stage.client.begin(stage.ask("gold-4", "gold", URGENT_QUESTION, 16)))
     await asyncio.gather(*tasks)
     records = [await stage.record(answer.ask.id) for answer in running]
     preempted = [r.get("preempted") or 0 for r in records]
     same = [a.text == b.text and a.complete for a, b in zip(running, calm, strict=True)]
     for answer, count, equal in zip(running, preempted, same, strict=True):
         stage.screen.event(f"{answer.ask.id}: preempted={count}, {'same text' if equal else 'other text'}")
-    gold_kept = bool((await stage.record("gold-4")).get("kept"))
+    gold_kept = bool((await stage.record(gold.ask.id)).get("kept"))
     met = gold.complete and gold_kept and sum(preempted) >= 1 and all(same)
     stage.screen.verdict(
-        "gold got a place at once; the displaced story ended word for word as without it"
+        f"gold was in time ({ms(gold.ttft_ms)} of {ms(stage.target_ms('gold', 'TTFT'))} ms); the displaced story"
+        " ended word for word as without it"
         if met
         else _first_trouble([gold, *running]),
         met=met,
@@ -225,10 +241,10 @@ def _first_at(answer: Answer) -> float:
 
 def _trouble(answer: Answer) -> str:
     if answer.error:
-        return f"{answer.ask.id}: {answer.status} {answer.code}: {answer.error.get('message', '')}"
-    return f"{answer.ask.id}: served, but not as promised"
+        return f"{answer.status} {answer.code}: {answer.error.get('message', '')}"
+    return "served, but not as promised"
 
 
 def _first_trouble(answers: Sequence[Answer]) -> str:
     failed = [answer for answer in answers if not answer.complete]
-    return _trouble(failed[0]) if failed else "served, but not as the story wants it"
+    return f"{failed[0].ask.id}: {_trouble(failed[0])}" if failed else "served, but not as the story wants it"

@@ -12,6 +12,7 @@ from typing import Any, Final
 import yaml
 
 from superinfer_core.prediction.profile import Profile
+from superinfer_core.slo import Tier
 
 NAMESPACE: Final = "demo"
 CHAT_PROMPT_TOKENS: Final = 64
@@ -21,17 +22,19 @@ LONG_ANSWER_TOKENS: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """How many times the unloaded time a tier may take; None where it promises nothing."""
+    """How many times the unloaded time a contract allows; None where it promises nothing."""
 
+    tier: Tier
     ttft: float | None = None
     itl: float | None = None
     e2e: float | None = None
 
 
 FACTORS: Final[Mapping[str, Factors]] = {
-    "gold": Factors(ttft=4, itl=5),
-    "silver": Factors(ttft=10, itl=8),
-    "bronze": Factors(e2e=10),
+    "gold": Factors(Tier.GOLD, ttft=6, itl=6),
+    "reports": Factors(Tier.GOLD, ttft=120),
+    "silver": Factors(Tier.SILVER, ttft=15, itl=10),
+    "bronze": Factors(Tier.BRONZE, e2e=10),
 }
 
 
@@ -65,8 +68,8 @@ def targets(profile: Profile, contract: str, *, slowness: float = 1.0) -> tuple[
     itl_ms = unloaded_itl_ms(profile) * slowness
     e2e_ms = ttft_ms + LONG_ANSWER_TOKENS * itl_ms
     wanted = (
-        ("TTFT", 99, factors.ttft, ttft_ms),
-        ("ITL", 99, factors.itl, itl_ms),
+        ("TTFT", 95, factors.ttft, ttft_ms),
+        ("ITL", 95, factors.itl, itl_ms),
         ("E2E", 95, factors.e2e, e2e_ms),
     )
     return tuple(
@@ -79,7 +82,7 @@ def targets(profile: Profile, contract: str, *, slowness: float = 1.0) -> tuple[
 def contract_yaml(profile: Profile, contract: str, *, slowness: float = 1.0) -> str:
     """The contract as a user would write it."""
     spec: dict[str, Any] = {
-        "tier": contract.capitalize(),
+        "tier": FACTORS[contract].tier.value,
         "objectives": [
             {"metric": t.metric, "percentile": t.percentile, "targetMs": t.target_ms}
             for t in targets(profile, contract, slowness=slowness)

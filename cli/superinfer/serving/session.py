@@ -19,6 +19,7 @@ import httpx
 from superinfer.serving.console import Progress
 from superinfer.serving.options import ServeOptions
 from superinfer.serving.plan import ServePlan, plan
+from superinfer.serving.process import EventKind, ProcessEvent
 from superinfer.serving.supervisor import Child, Supervisor, log_tail
 
 POLL_S = 0.2
@@ -56,11 +57,12 @@ async def serving(options: ServeOptions, progress: Progress, stop: asyncio.Event
     contracts.mkdir(exist_ok=True)
     the_plan = plan(options, run_dir=run_dir, environment=os.environ, contracts=contracts.resolve())
     the_plan.write()
-    supervisor = Supervisor(the_plan.processes, progress.event)
+    words = LastWords(progress)
+    supervisor = Supervisor(the_plan.processes, words.event)
     supervisor.start()
     failed = False
     try:
-        await _unless_stopped(_until_usable(options, supervisor, progress), stop)
+        await _unless_stopped(_until_usable(options, supervisor, words), stop)
         progress.done()
         yield Session(base_url(options), options.served_name, run_dir, supervisor, the_plan)
     except StartFailed:
@@ -92,6 +94,25 @@ def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
+class LastWords:
+    """Remembers what every process said last, so that a wait can say what it waits for."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._said: dict[str, str] = {}
+
+    def event(self, event: ProcessEvent) -> None:
+        """Pass an event on."""
+        if event.kind is EventKind.PROGRESS:
+            self._said[event.name] = event.detail
+        self._progress.event(event)
+
+    def waiting_for(self, names: list[str]) -> None:
+        """Say what has not come up yet."""
+        said = next((self._said[name] for name in names if name in self._said), "starting")
+        self._progress.step(f"waiting for {', '.join(names)}: {said}")
+
+
 async def _unless_stopped(work: Coroutine[None, None, None], stop: asyncio.Event) -> None:
     task, stopped = asyncio.ensure_future(work), asyncio.create_task(stop.wait())
     await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -103,7 +124,7 @@ async def _unless_stopped(work: Coroutine[None, None, None], stop: asyncio.Event
     task.result()
 
 
-async def _until_usable(options: ServeOptions, supervisor: Supervisor, progress: Progress) -> None:
+async def _until_usable(options: ServeOptions, supervisor: Supervisor, words: "LastWords") -> None:
     started = asyncio.create_task(supervisor.wait_ready())
     began = time.monotonic()
     try:
@@ -111,7 +132,7 @@ async def _until_usable(options: ServeOptions, supervisor: Supervisor, progress:
             await asyncio.wait({started}, timeout=POLL_S)
             waiting = [child.spec.name for child in supervisor.children if not child.ready.is_set()]
             if waiting and time.monotonic() - began > 1:
-                progress.step(f"waiting for {', '.join(waiting)}: {_last_words(supervisor, waiting[0])}")
+                words.waiting_for(waiting)
     finally:
         started.cancel()
     if not started.result():
@@ -153,8 +174,3 @@ def start_failure(supervisor: Supervisor) -> str:
         for child in lost
     ]
     return "\n\n".join(parts)
-
-
-def _last_words(supervisor: Supervisor, name: str) -> str:
-    log = next(child.spec.log for child in supervisor.children if child.spec.name == name)
-    return log_tail(log, 1)[-100:].strip() or "no output yet"
