@@ -123,13 +123,7 @@ class Planner:
         prefill_ms = model.prefill_work_ms(request.prefill_left_tokens)
         step_ms = model.step_ms(decode_seqs=seqs)
         tokens = max(1, request.expected_output_tokens - request.output_tokens)
-        slo = request.slo
-        tolerance_ms = float("inf")
-        if slo.ttft_ms is not None and not slo.best_effort:
-            tolerance_ms = slo.ttft_ms - prefill_ms - model.base_ms
-        self._forecast.observe(
-            now_ms, slo.rank, prefill_ms, hold_ms=tokens * step_ms, tolerance_ms=tolerance_ms
-        )
+        self._forecast.arrive(now_ms, request, model, seqs)
         return prefill_ms + tokens * step_ms / seqs
 
     def learn_step(self, facts: work_pb2.StepFacts, now_ms: float) -> None:

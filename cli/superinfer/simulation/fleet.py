@@ -148,8 +148,12 @@ class Fleet:
         self.tally.offered(job.slo.contract, job.tier)
         outcome = self.outcomes[job.request_id] = Outcome(job, admitted=False)
         ranked = self._ranked()
+        model = self.settings.belief or self.settings.truth
+        seen = Live(job, slo, expected).as_state()
         for e in ranked:
-            self._observe(e, job, expected, 1.0 / len(ranked), left)
+            self.forecasts[e].arrive(
+                self.now, seen, model, self.settings.limits.max_num_seqs, 1.0 / len(ranked)
+            )
             if self._admit(e, job, slo, expected, outcome):
                 return {e}
         self.tally.refused(job.slo.contract)
@@ -192,20 +196,6 @@ class Fleet:
             return (queued + 40.0 * len(engine.running), e)
 
         return sorted(picks, key=load)[:2]
-
-    def _observe(self, e: int, job: Job, expected: int, share: float, budget_left: float) -> None:
-        model = self.settings.belief or self.settings.truth
-        work = model.prefill_work_ms(job.prompt_tokens)
-        ttft = job.slo.ttft_ms
-        self.forecasts[e].observe(
-            self.now,
-            job.slo.rank,
-            work * share,
-            hold_ms=share * (work + expected * 2 * model.step_ms(decode_seqs=self.settings.limits.max_num_seqs)),
-            tolerance_ms=ttft - work - model.base_ms if ttft is not None else float("inf"),
-            count=share,
-            budget_left=budget_left,
-        )
 
     def _expected(self, job: Job) -> int:
         if self.settings.known_lengths:

@@ -13,7 +13,8 @@ from math import inf
 
 from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.scheduling.context import DecisionContext
-from superinfer_core.scheduling.displacing import first_token_by_displacing_ms
+from superinfer_core.scheduling.displacing import displaced_for
+from superinfer_core.scheduling.forecast import work_of
 from superinfer_core.scheduling.order import order
 from superinfer_core.scheduling.policy import Order
 from superinfer_core.scheduling.projection import Projection, own_pace_ms, project, room_for
@@ -60,8 +61,11 @@ def admit(candidate: RequestState, state: EngineState, now_ms: float, ctx: Decis
         return Admission(True, prediction)
     broken = _broken(candidate, prediction)
     if broken is not None and broken[0] is Metric.TTFT:
-        prediction = _displacing(candidate, prediction, state, now_ms, ctx)
-        broken = _broken(candidate, prediction)
+        displaced = displaced_for(candidate, state, now_ms, ctx)
+        if displaced is not None:
+            sooner, late_then = _predict(candidate, displaced, now_ms, ctx)
+            if _broken(candidate, sooner) is None:
+                prediction, broken, state, late = sooner, None, displaced, late_then
     if broken is not None:
         metric, predicted, required = broken
         return Admission(
@@ -174,20 +178,6 @@ def _prediction(
     return Prediction(ttft, itl, e2e, slack)
 
 
-def _displacing(
-    candidate: RequestState, p: Prediction, state: EngineState, now_ms: float, ctx: DecisionContext
-) -> Prediction:
-    """The prediction if running work gives way to the candidate, where that is sooner."""
-    first = first_token_by_displacing_ms(candidate, state, now_ms, ctx)
-    if first is None:
-        return p
-    ttft = max(0.0, now_ms - candidate.arrived_ms) + first
-    if ttft >= p.ttft_ms:
-        return p
-    sooner = p.ttft_ms - ttft
-    return Prediction(ttft, p.itl_ms, p.e2e_ms - sooner, p.slack_ms + sooner)
-
-
 def _broken(candidate: RequestState, p: Prediction) -> tuple[Metric, float, float] | None:
     """The first objective the prediction breaks: (metric, predicted, required)."""
     slo = candidate.slo
@@ -211,8 +201,7 @@ def _crowds_out(candidate: RequestState, state: EngineState, ctx: DecisionContex
     below = sum(1 for r in state.requests if (r.slo.rank.tier_rank, r.slo.rank.negated_priority) >= key)
     if below <= 0:
         return False
-    work = ctx.model.prefill_work_ms(candidate.prefill_left_tokens)
-    hold = work + tokens_left(candidate) * 2 * ctx.model.step_ms(decode_seqs=state.max_num_seqs)
+    work, hold = work_of(candidate, ctx.model, state.max_num_seqs)
     room = 1.0 + policy.size_weight * (ctx.forecast.size(rank, work, hold) - 1.0)
     if not slo.contract_holds:
         room += policy.broken_weight
@@ -225,12 +214,15 @@ def _harmed(
 ) -> list[RequestState]:
     """Admitted requests that miss with the candidates and would not without them."""
     suspects = []
+    step = ctx.model.step_ms(decode_seqs=state.max_num_seqs)
     for r in state.requests:
         at = late.get(r.request_id)
         if at is None or r.slo.best_effort:
             continue
         factor = ctx.factor(ctx.policy.admission_quantile or r.slo.quantile)
-        due = first_token_deadline_ms(r) if r.first_token_ms is None else pace_deadline_ms(r)
+        due = first_token_deadline_ms(r)
+        if r.first_token_ms is not None:
+            due = pace_deadline_ms(r) - (tokens_left(r) - 1) * step
         if now_ms + at * factor > due:
             suspects.append((r, factor, due))
     if not suspects:

@@ -8,9 +8,11 @@ the window, as in the scheduling study (`reference/scheduling-study.md`, point 3
 """
 
 from dataclasses import dataclass
-from math import ceil, exp, isfinite
+from math import exp, isfinite
 from typing import Final
 
+from superinfer_core.prediction.step_model import StepModel
+from superinfer_core.scheduling.state import RequestState
 from superinfer_core.slo import Rank
 
 MAX_RANKS: Final = 64
@@ -57,11 +59,6 @@ class ForecastSnapshot:
             seqs += load.seqs
         return share, seqs
 
-    def kept_free(self, rank: Rank, most: int, places: int) -> int:
-        """Places of the batch that work of `rank` leaves free for the next arrival of a higher rank."""
-        expected = self.above(rank)[1]
-        return min(most, ceil(most * 4.0 * expected / places - 0.5)) if expected > 0 and most > 0 else 0
-
     def mean_budget_left(self, rank: Rank) -> float:
         """Error budget left over the recent arrivals of `rank`; 1 where nothing is known."""
         return next((load.budget_left for load in self.loads if load.rank == rank), 1.0)
@@ -75,6 +72,16 @@ class ForecastSnapshot:
 
 
 NO_FORECAST: Final = ForecastSnapshot()
+
+
+def work_of(request: RequestState, model: StepModel, places: int) -> tuple[float, float]:
+    """(prefill ms, ms a place is held) of a request that has not started, on an engine of `places` in use.
+
+    A step of a busy engine spends about as much on others' prefill as on decoding.
+    """
+    work = model.prefill_work_ms(request.prefill_left_tokens, request.computed_tokens)
+    left = max(1, request.expected_output_tokens - request.output_tokens)
+    return work, work + left * 2.0 * model.step_ms(decode_seqs=places)
 
 
 class ArrivalForecast:
@@ -124,11 +131,35 @@ class ArrivalForecast:
         if 0 < tolerance_ms <= least or now_ms - at > 4 * self._window_ms:
             self._tolerance = (tolerance_ms, now_ms)
 
+    def arrive(
+        self, now_ms: float, request: RequestState, model: StepModel, places: int, count: float = 1.0
+    ) -> None:
+        """Count the arrival of `request`, admitted or not, weighted by `count`."""
+        work, hold = work_of(request, model, places)
+        slo = request.slo
+        timely = slo.ttft_ms is not None and not slo.best_effort
+        self.observe(
+            now_ms,
+            slo.rank,
+            work * count,
+            hold_ms=hold * count,
+            tolerance_ms=(slo.ttft_ms or 0.0) - work - model.base_ms if timely else float("inf"),
+            count=count,
+            budget_left=slo.budget_left,
+        )
+
     def snapshot(self, now_ms: float) -> ForecastSnapshot:
         """Load per rank as of `now_ms`."""
         fade = exp(-min(700.0, max(0.0, now_ms - self._last_ms) / self._window_ms))
         loads = tuple(
-            RankLoad(rank, load[0] * fade, load[1] * fade, load[2] * fade, load[3] / load[2] if load[2] > 0 else 1.0) for rank, load in sorted(self._loads.items())
+            RankLoad(
+                rank,
+                load[0] * fade,
+                load[1] * fade,
+                load[2] * fade,
+                load[3] / load[2] if load[2] > 0 else 1.0,
+            )
+            for rank, load in sorted(self._loads.items())
         )
         return ForecastSnapshot(loads, self._tolerance[0])
 

@@ -11,6 +11,7 @@ from superinfer_core.scheduling.policy import Order
 from superinfer_core.scheduling.slack import (
     end_deadline_ms,
     first_token_deadline_ms,
+    needed_ms,
     slack_ms,
     slack_target_ms,
 )
@@ -31,7 +32,10 @@ def order_key(r: RequestState, now_ms: float, ctx: DecisionContext) -> OrderKey:
     if kind is Order.SLACK:
         slack = slack_ms(r, now_ms, ctx)
         lost = slack < 0
-        bucket = 0 if lost else ctx.policy.urgency.bucket(slack, slack_target_ms(r))
+        bucket = 0
+        if not lost:
+            shared = (ctx.policy.work_stretch - 1.0) * needed_ms(r, ctx)
+            bucket = ctx.policy.urgency.bucket(slack - shared, slack_target_ms(r))
         return (
             lost,
             bucket,

@@ -60,11 +60,11 @@ class SchedulingPolicy:
     min_prefill_tokens: int = 16
     reserve_share: float = 1.5
     reserve_places: float = 0.85
-    entry_places: int = 1
     size_weight: float = 8.0
     broken_weight: float = 8.0
     triage_weight: float = 20.0
     token_margin: float = 0.97
+    work_stretch: float = 2.5
     max_preemptions: int = 2
     admission_quantile: float | None = None
     admission_margin_ms: float = 0.0
@@ -92,17 +92,17 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "min_prefill_tokens": (0, 1e6),
     "reserve_share": (0.0, 10.0),
     "reserve_places": (0.0, 10.0),
-    "entry_places": (0, 1024),
     "size_weight": (0.0, 1e3),
     "broken_weight": (0.0, 1e3),
     "triage_weight": (0.0, 1e3),
+    "work_stretch": (1.0, 100.0),
     "token_margin": (0.1, 1.0),
     "max_preemptions": (0, 100),
     "admission_quantile": (0.01, 0.9999),
     "admission_margin_ms": (0.0, 1e6),
     "window_extra": (0, 1024),
 }
-_WHOLE = {"entry_places", "min_prefill_tokens", "max_preemptions", "window_extra"}
+_WHOLE = {"min_prefill_tokens", "max_preemptions", "window_extra"}
 _SWITCHES = {"step_budget", "displace", "shed_lost"}
 
 

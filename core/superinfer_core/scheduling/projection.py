@@ -80,14 +80,8 @@ def project(
     if cap == inf:
         cap = base + model.per_prefill_token_ms * state.max_step_tokens
     inside = sum(1 for j in jobs if j.phase is Phase.PREFILL)
-    most = ctx.policy.entry_places
     queue = [
-        [
-            j,
-            model.prefill_work_ms(j.prefill_left_tokens, j.computed_tokens) / room,
-            j.phase is Phase.PREFILL,
-            max(1, places - ctx.forecast.kept_free(j.slo.rank, most, places)),
-        ]
+        [j, model.prefill_work_ms(j.prefill_left_tokens, j.computed_tokens) / room, j.phase is Phase.PREFILL]
         for j in jobs
     ]
     first: dict[str, float] = {}
@@ -95,9 +89,8 @@ def project(
     tau = cap
     while queue:
         at = 0
-        taken = len(active) + inside
-        if taken >= places - most:
-            while at < len(queue) and not queue[at][2] and taken >= queue[at][3]:
+        if len(active) + inside >= places:
+            while at < len(queue) and not queue[at][2]:
                 at += 1
             if at == len(queue):  # nobody may enter before a sequence ends
                 end = heappop(active)[0] if active else k + 1.0
@@ -105,7 +98,7 @@ def project(
                 k = end
                 continue
         item = queue[at]
-        job, work, started, _ = item
+        job, work, started = item
         seqs = len(active)
         fixed = base + per_seq * (seqs + 1)
         tau = cap

@@ -10,6 +10,7 @@ from math import inf
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.order import order
 from superinfer_core.scheduling.policy import Order
+from superinfer_core.scheduling.projection import step_cap_ms
 from superinfer_core.scheduling.slack import (
     needed_ms,
     pace_deadline_ms,
@@ -66,10 +67,8 @@ def plan_step(state: EngineState, now_ms: float, ctx: DecisionContext) -> StepPl
     prefills = order(
         (r for r in running if r.phase is Phase.PREFILL and r.request_id not in gone), now_ms, ctx
     )
-    budget = prefill_budget(decodes, prefills, ahead, state, now_ms, ctx)
     free = state.max_num_seqs - len(running) + len(gone)
-    ahead = _may_enter(ahead, free, state.max_num_seqs, ctx)
-    hold = _held(prefills, ahead, free, budget, now_ms, ctx)
+    budget, hold = _chunks(prefills, ahead, free, state, decodes, now_ms, ctx)
     return StepPlan(
         preempt,
         (*(r.request_id for r in decodes), *(r.request_id for r in prefills)),
@@ -79,78 +78,74 @@ def plan_step(state: EngineState, now_ms: float, ctx: DecisionContext) -> StepPl
     )
 
 
-def _may_enter(
-    ahead: list[RequestState], free: int, places: int, ctx: DecisionContext
-) -> list[RequestState]:
-    """Those of `ahead` that leave the last places to higher ranks expected soon."""
-    most = ctx.policy.entry_places
-    if most <= 0 or free > most + len(ahead):
-        return ahead
-    allowed = []
-    for r in ahead:
-        if len(allowed) >= free or free - len(allowed) > ctx.forecast.kept_free(r.slo.rank, most, places):
-            allowed.append(r)
-    return allowed
+def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, ctx: DecisionContext) -> float:
+    """Time a step may spend on prefill: what the tightest running token deadline leaves after decoding.
 
-
-def prefill_budget(
-    decodes: list[RequestState],
-    prefills: list[RequestState],
-    ahead: list[RequestState],
-    state: EngineState,
-    now_ms: float,
-    ctx: DecisionContext,
-) -> int:
-    """Prompt tokens of a step: what the tightest running token deadline leaves after the decodes' own time."""
+    Scheduling study, point 2: (least token slack - decode time). A sequence that cannot be kept even by bare decode
+    steps does not count: it must not stop everyone else's prefill. `prefills` sequences share the step.
+    """
     policy, model = ctx.policy, ctx.model
-    most = max(0, state.max_step_tokens - len(decodes))
-    if not policy.step_budget:
-        return most
     context = sum(r.computed_tokens for r in decodes)
-    fixed = model.step_ms(decode_seqs=len(decodes) + 1, decode_context_tokens=context)
-    may_take = min(policy.max_step_ms, max(2 * fixed, policy.arrival_share * ctx.forecast.tolerance_ms))
+    fixed = model.step_ms(decode_seqs=len(decodes) + max(1, prefills), decode_context_tokens=context)
+    may_take = step_cap_ms(ctx, fixed)
     for r in decodes:
         left = token_slack_ms(r, now_ms)
         if left < fixed and (pace_deadline_ms(r) - now_ms) / tokens_left(r) < fixed:
-            continue  # cannot be kept even without prefill: it must not stop everyone else's
-        may_take = min(may_take, max(fixed, policy.token_margin * left))
+            continue
+        left *= policy.token_margin
+        if left < may_take:
+            may_take = left
         if r.slo.max_jitter_ms is not None:
             may_take = min(may_take, fixed + r.slo.max_jitter_ms)
-    first = prefills[0] if prefills else (ahead[0] if ahead else None)
-    tokens = model.prefill_tokens_within(may_take - fixed, first.computed_tokens if first else 0)
-    floor = 1 if not decodes else 0
-    if tokens < policy.min_prefill_tokens and (not decodes or tokens > 0):
-        tokens = max(tokens, policy.min_prefill_tokens)
-    return int(max(floor, min(most, tokens)))
+    return max(0.0, may_take - fixed)
 
 
-def _held(
+def _chunks(
     prefills: list[RequestState],
     ahead: list[RequestState],
-    places: int,
-    budget: int,
+    free: int,
+    state: EngineState,
+    decodes: list[RequestState],
     now_ms: float,
     ctx: DecisionContext,
-) -> tuple[str, ...]:
-    """Running prefills that come after waiting requests able to use the whole budget."""
-    if not prefills or not ahead or places <= 0:
-        return ()
-    merged = order((*prefills, *ahead[:places]), now_ms, ctx)
-    waiting = {r.request_id for r in ahead}
-    held, left, passed = [], budget, False
-    for r in merged:
-        if r.request_id in waiting:
-            passed = True
-        elif passed:
-            held.append(r.request_id)
-            continue
-        left -= r.prefill_left_tokens
-        if left <= 0:
+) -> tuple[int, tuple[str, ...]]:
+    """(prompt tokens of the step, running prefills that are held).
+
+    Time is spent in serving order over running and waiting prefills. The engine gives chunks to running ones first, so
+    one that comes after a waiting request is held while that request can use the step; tokens then add up in the
+    engine's own sequence, each at the price of its context.
+    """
+    most = max(0, state.max_step_tokens - len(decodes))
+    entering = ahead[: max(0, free)]
+    if not prefills and not entering:
+        return most, ()
+    if not ctx.policy.step_budget:
+        return most, ()
+    model = ctx.model
+    ms = prefill_time_ms(decodes, min(2, len(prefills) + len(entering)), now_ms, ctx)
+    hold: list[str] = []
+    if prefills and entering:
+        ids = {r.request_id for r in entering}
+        passed, left = False, ms
+        for r in order((*prefills, *entering), now_ms, ctx):
+            if r.request_id in ids:
+                passed = passed or left > 0
+                left -= model.prefill_work_ms(r.prefill_left_tokens, r.computed_tokens)
+            elif passed:
+                hold.append(r.request_id)
+            else:
+                left -= model.prefill_work_ms(r.prefill_left_tokens, r.computed_tokens)
+    tokens, left = 0.0, ms
+    for r in (*(p for p in prefills if p.request_id not in hold), *entering):
+        wanted = r.prefill_left_tokens
+        within = model.prefill_tokens_within(left, r.computed_tokens)
+        if within < wanted:
+            tokens += within
             break
-    else:
-        return tuple(held)
-    done = {r.request_id for r in merged[: merged.index(r) + 1]}
-    return tuple(p.request_id for p in prefills if p.request_id in held or p.request_id not in done)
+        tokens += wanted
+        left -= model.prefill_work_ms(wanted, r.computed_tokens)
+    floor = ctx.policy.min_prefill_tokens if not decodes or tokens > 0 else 0
+    return int(min(most, max(tokens, floor, 0 if decodes else 1))), tuple(hold)
 
 
 def _preemptions(
@@ -166,11 +161,12 @@ def _preemptions(
     head = ahead[0]
     if head.first_token_ms is not None:
         return ()
-    slack = slack_ms(head, now_ms, ctx)
     step = ctx.model.step_ms(decode_seqs=len(running))
-    # As much earlier as its own work may take longer than expected: admission promised it at that quantile.
-    longer = (ctx.factor(ctx.policy.admission_quantile or head.slo.quantile) - 1.0) * needed_ms(head, ctx)
-    if slack < 0 or slack > 3 * step + max(0.0, longer):
+    # A place comes free when the shortest answer ends; waiting for it is cheaper than computing a victim again.
+    free_in = 2 * step * min((tokens_left(r) for r in running if r.phase is Phase.DECODE), default=inf)
+    slack = slack_ms(head, now_ms, ctx)
+    spare = slack - (ctx.policy.work_stretch - 1.0) * needed_ms(head, ctx)
+    if slack < 0 or spare > free_in + 2 * step:
         return ()
     victim = _victim(running, head, now_ms, step, ctx)
     return (Preempt(victim.request_id, head.request_id),) if victim is not None else ()
