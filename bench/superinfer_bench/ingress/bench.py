@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from superinfer_bench.ingress.aims import aims
 from superinfer_bench.ingress.cases import (
+    HELD_PACE_MS,
     PACE_MS,
     Scale,
     held_streams,
@@ -82,7 +83,7 @@ class IngressBench:
                 for count in self._counts:
                     async with our_proxy(run_dir / f"streams-{count}", step_ms=PACE_MS[count]) as ours:
                         await self._streams(load, [ours, *peers[1:]], count)
-                await self._thousand(load, run_dir / "held")
+                await self._held(load, run_dir / "held")
         result = self._write()
         tell(self._aims(), self._say)
         return result
@@ -133,11 +134,11 @@ class IngressBench:
                     self._memory[f"sidecar, {count} streams"] = cost.peak_mib.get("sidecar", 0.0)
         self._write()
 
-    async def _thousand(self, load: LoadProcess, run_dir: Path) -> None:
-        async with our_proxy(run_dir, step_ms=PACE_MS[1000]) as ours:
-            cost = await self._cost(load, ours, held_streams(ours, self._scale, 1000))
-            self._memory["ingress, 1000 streams"] = cost.peak_mib.get("ingress", 0.0)
-            self._memory["sidecar, 1000 streams"] = cost.peak_mib.get("sidecar", 0.0)
+    async def _held(self, load: LoadProcess, run_dir: Path) -> None:
+        async with our_proxy(run_dir, step_ms=HELD_PACE_MS) as ours:
+            cost = await self._cost(load, ours, held_streams(ours, self._scale))
+            for part in ("ingress", "sidecar"):
+                self._memory[f"{part}, {self._scale.held_streams} streams"] = cost.peak_mib.get(part, 0.0)
         self._say("memory: " + ", ".join(f"{k} {v:.0f} MiB" for k, v in self._memory.items()))
 
     async def _cost(self, load: LoadProcess, proxy: Proxy, order: Order) -> Cost:

@@ -12,8 +12,9 @@ from superinfer_bench.ingress.peers import MODEL
 from superinfer_bench.ingress.proxies import Proxy
 
 CHAT: Final = "/v1/chat/completions"
-PACE_MS: Final = {1: 5.0, 64: 10.0, 256: 40.0, 1000: 100.0}
+PACE_MS: Final = {1: 5.0, 64: 10.0, 256: 40.0}
 """Streams to milliseconds a token: busy, but nothing saturated, so that every token is a chunk of its own."""
+HELD_PACE_MS: Final = 100.0
 LATENCY_RATE: Final = 500.0
 LITELLM_RATE: Final = 15.0
 
@@ -30,12 +31,13 @@ class Scale:
     stream_tokens: int = 24_000
     litellm_stream_tokens: int = 4_000
     latency_rate: float = LATENCY_RATE
+    held_streams: int = 1000
     held_tokens: int = 60
 
 
 SMOKE: Final = Scale(
     rounds=1, requests=300, litellm_requests=20, latency_s=1.0, tokens=20, stream_tokens=600,
-    litellm_stream_tokens=200, latency_rate=100.0, held_tokens=10,
+    litellm_stream_tokens=200, latency_rate=100.0, held_streams=100, held_tokens=10,
 )  # fmt: skip
 
 
@@ -68,18 +70,20 @@ def streams(proxy: Proxy, scale: Scale, count: int) -> Order:
     requests = max(count, tokens // scale.tokens)
     requests -= requests % count
     return Order(
-        proxy.url, CHAT, _stream_body(scale.tokens, count), requests, proxy.headers, concurrency=count
+        proxy.url,
+        CHAT,
+        _stream_body(scale.tokens, PACE_MS[count]),
+        requests,
+        proxy.headers,
+        concurrency=count,
     )
 
 
-def held_streams(proxy: Proxy, scale: Scale, count: int) -> Order:
-    """`count` streams open at once, slow ones: for memory."""
-    return Order(
-        proxy.url, CHAT, _stream_body(scale.held_tokens, count), count, proxy.headers, concurrency=count
-    )
+def held_streams(proxy: Proxy, scale: Scale) -> Order:
+    """Many streams open at once, slow ones: for memory."""
+    count, body = scale.held_streams, _stream_body(scale.held_tokens, HELD_PACE_MS)
+    return Order(proxy.url, CHAT, body, count, proxy.headers, concurrency=count)
 
 
-def _stream_body(tokens: int, count: int) -> dict[str, Any]:
-    return _body(
-        max_tokens=tokens, stream=True, stream_options={"include_usage": True}, seed=int(PACE_MS[count])
-    )
+def _stream_body(tokens: int, pace_ms: float) -> dict[str, Any]:
+    return _body(max_tokens=tokens, stream=True, stream_options={"include_usage": True}, seed=int(pace_ms))

@@ -15,6 +15,7 @@ from superinfer.simulation.workload import Job
 
 OK = 200
 NO_ANSWER = 0
+_FIGURES = ("metric", "predicted_ms", "required_ms", "tightest_ms", "feasible_when_idle", "harm")
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class RequestRecord:
         ttft_ms, e2e_ms: to the first event and to the end; itl_ms: mean gap between tokens.
         event_ms: every event, from sent_ms (only where asked for).
         error: why there is no whole answer, in words.
+        refusal: the figures a refusal carries (metric, predicted_ms, required_ms, ...).
     """
 
     request_id: str
@@ -54,6 +56,7 @@ class RequestRecord:
     executor: str = ""
     preempted: int = 0
     error: str | None = None
+    refusal: dict[str, Any] = field(default_factory=dict)
     event_ms: list[float] = field(default_factory=list)
 
     @classmethod
@@ -92,8 +95,9 @@ class RequestRecord:
     def as_json(self) -> dict[str, Any]:
         """For a file of records, one line each."""
         fields = asdict(self)
-        if not self.event_ms:
-            del fields["event_ms"]
+        for name in ("event_ms", "refusal"):
+            if not fields[name]:
+                del fields[name]
         rounded = {k: round(v, 3) if isinstance(v, float) else v for k, v in fields.items()}
         return {**rounded, "kept": self.kept}
 
@@ -106,9 +110,11 @@ def fill(record: RequestRecord, response: Response, sent_at_ms: float, *, keep_e
     record.predicted_ttft_ms = _number(headers.get("x-superinfer-predicted-ttft-ms"))
     record.predicted_e2e_ms = _number(headers.get("x-superinfer-predicted-e2e-ms"))
     if response.status != OK:
-        record.code = _error_code(_document(bytes(response.body))) or (
+        document = _document(bytes(response.body))
+        record.code = _error_code(document) or (
             None if response.status == NO_ANSWER else f"http_{response.status}"
         )
+        record.refusal = _figures(document)
         if response.status == NO_ANSWER:
             record.error = "the connection broke before an answer"
         return
@@ -159,6 +165,11 @@ def _error_code(document: dict[str, Any]) -> str | None:
     error = document.get("error")
     code = error.get("code") if isinstance(error, dict) else None
     return None if code is None else str(code)
+
+
+def _figures(document: dict[str, Any]) -> dict[str, Any]:
+    error = document.get("error")
+    return {name: error[name] for name in _FIGURES if name in error} if isinstance(error, dict) else {}
 
 
 def _usage(document: dict[str, Any]) -> int:
