@@ -34,8 +34,8 @@ _VERSION: Final = version("superinfer-ingress")
 
 
 def _monotonic_ms() -> float:
-    # The event loop's clock: frames are stamped with it.
-    return asyncio.get_running_loop().time() * 1000.0
+    # Not the event loop's clock: uvloop's has whole milliseconds and stands still within a turn.
+    return time.monotonic() * 1000.0
 
 
 def _unix_ms() -> float:
@@ -47,6 +47,8 @@ class Ingress:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        if config.contracts is not None:
+            config.contracts.mkdir(parents=True, exist_ok=True)
         self._keys = KeyRing() if config.keys is None else load_keys(config.keys)
         self._accounts = Accounts(_monotonic_ms, config.ingress_replicas)
         self._store = ContractStore(config.contracts, changed=self._contracts_changed)

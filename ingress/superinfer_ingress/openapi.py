@@ -115,7 +115,7 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 
 _CONTRACT_PATH: Final = [_path_parameter("namespace"), _path_parameter("service_id")]
-_MANAGE: Final = (400, 401, 403, 404, 408, 409, 413, 431)
+_MANAGE: Final = (400, 401, 403, 404, 408, 409, 413, 431, 503)
 
 OPENAPI: Final[dict[str, Any]] = {
     "openapi": "3.1.0",

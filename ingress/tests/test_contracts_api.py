@@ -142,3 +142,13 @@ def test_a_file_broken_by_an_edit_keeps_what_it_promised(rig, executor, kit):
     (ingress.contracts / "given.yaml").write_text("kind: [")
     kit.until(lambda: ingress.client.get("/v1/contracts").json()["problems"], "the problem to be seen")
     assert ingress.chat(1, headers=kit.under("steady")).status_code == 200
+
+
+def test_a_directory_that_is_gone_changes_nothing_and_is_no_500(rig, executor, kit):
+    import shutil
+
+    ingress = rig.ingress([executor], [kit.contract("good")])
+    shutil.rmtree(ingress.contracts)
+    answer = post(ingress, kit.contract("new"))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "invalid_request")
+    assert ingress.chat(1, headers=kit.under("good")).status_code == 200

@@ -62,6 +62,8 @@ class ContractsApi:
             await self._store.delete(filed)
         except FileOwned as owned:
             raise _file_owned(filed.stored.service_key, owned.file) from None
+        except OSError as error:
+            raise _not_writable(error) from None
         deleted = {"object": "contract", "id": filed.stored.service_key, "deleted": True}
         exchange.json(200, _encode(deleted))
 
@@ -85,6 +87,8 @@ class ContractsApi:
             ) from None
         except FileOwned as owned:
             raise _file_owned(stored.object_key, owned.file) from None
+        except OSError as error:
+            raise _not_writable(error) from None
         exchange.json(201 if is_new else 200, _encode(self._describe(filed)))
 
     def _find(self, rest: str) -> FiledContract:
@@ -194,6 +198,11 @@ def _effective(contract: EffectiveContract) -> dict[str, Any]:
 def _not_allowed(method: str, allowed: str) -> Refused:
     refusal = Refusal(RefusalCode.INVALID_REQUEST, f"{method} is not allowed here; use {allowed}")
     return Refused(refusal, status=405, allow=allowed)
+
+
+def _not_writable(error: OSError) -> Refused:
+    message = f"the contracts directory cannot be written ({error.strerror}); nothing was changed"
+    return Refused(Refusal(RefusalCode.INVALID_REQUEST, message), status=503)
 
 
 def _file_owned(key: str, file: str) -> Refused:

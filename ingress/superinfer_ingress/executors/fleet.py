@@ -10,6 +10,7 @@ Concurrency: the event loop; one monitor task.
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from time import monotonic
 from typing import Final
 
 from superinfer_ingress.config import Config
@@ -85,7 +86,7 @@ class Fleet:
     def _best(
         self, links: Sequence[ExecutorLink], body_bytes: int, besides: ExecutorLink | None
     ) -> tuple[ExecutorLink, float] | None:
-        now_ms = asyncio.get_running_loop().time() * 1000.0
+        now_ms = monotonic() * 1000.0
         fresh = [
             link
             for link in links
@@ -99,13 +100,13 @@ class Fleet:
         return link, work_ms
 
     async def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + _WATCH_S
+            due = monotonic() + _WATCH_S
             await asyncio.sleep(_WATCH_S)
-            if loop.time() - due > _OWN_DELAY_S:
+            now = monotonic()
+            if now - due > _OWN_DELAY_S:
                 continue
-            now_ms = loop.time() * 1000.0
+            now_ms = now * 1000.0
             for link in self.links:
                 if link.connected and now_ms - link.heard_ms > self._dead_ms:
                     _log.warning(

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections import deque
+from time import monotonic
 from typing import Final
 
 import grpc
@@ -52,7 +53,7 @@ class ExecutorLink:
         self.load: sidecar_pb2.LoadReport | None = None
         self.model: StepModel | None = None
         self.heard_ms = 0.0
-        """When the last message came, on the loop's clock."""
+        """When the last message came, on the monotonic clock."""
         self.reported_ms = 0.0
         """When the last load report came."""
         self.sent_since_report_ms = 0.0
@@ -149,7 +150,6 @@ class ExecutorLink:
         return grpc.aio.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)
 
     async def _serve(self, channel: grpc.aio.Channel) -> None:
-        loop = asyncio.get_running_loop()
         call = sidecar_pb2_grpc.SidecarStub(channel).Serve()  # type: ignore[no-untyped-call]
         self._call = call
         writer: asyncio.Task[None] | None = None
@@ -160,7 +160,7 @@ class ExecutorLink:
                 message = await call.read()
                 if message is grpc.aio.EOF:
                     return
-                now_ms = loop.time() * 1000.0
+                now_ms = monotonic() * 1000.0
                 self.heard_ms = now_ms
                 if not self.connected:
                     self.connected = True
