@@ -92,6 +92,8 @@ class StepwiseLLM(AsyncLLM):  # type: ignore[misc]
             open_choices = params.n
             while open_choices:
                 output, replayed = await queue.get()
+                if replayed and owner.parsed:
+                    await asyncio.sleep(0)  # a long resume must not hold up the other streams
                 (completion,) = output.outputs
                 if completion.finish_reason is not None:
                     open_choices -= 1
@@ -168,7 +170,7 @@ class StepwiseLLM(AsyncLLM):  # type: ignore[misc]
             token_ids = [token for group in groups for token in group.token_ids]
             params.extra_args = {**params.extra_args, RESUME_KEY: token_ids}
             self.output_processor.add_request(child, prompt_text, None, choice, None)
-            if replay(self, child, groups, queue):
+            if await replay(self, child, groups, queue, by_step=owner.parsed):
                 return
         await self.engine_core.add_request_async(child)
 

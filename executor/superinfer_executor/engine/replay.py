@@ -5,6 +5,7 @@ same tokens as OUTPUT tokens (extra_args `resume_token_ids`, read by the schedul
 penalties and grammars do too. Event loop only.
 """
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -17,17 +18,25 @@ from superinfer_executor.engine.request import DeliveredGroup
 from superinfer_executor.engine.step_queue import StepQueue
 
 RESUME_KEY: Final = "resume_token_ids"
+GROUPS_PER_TURN: Final = 128
+"""Long resumes give the other streams their turns."""
 FINISH_REASONS: Final = {str(reason): reason for reason in FinishReason}
 
 
-def replay(llm: Any, request: Any, groups: Sequence[DeliveredGroup], queue: StepQueue) -> bool:
+async def replay(
+    llm: Any, request: Any, groups: Sequence[DeliveredGroup], queue: StepQueue, *, by_step: bool
+) -> bool:
     """Feed the groups of one choice; True when that choice has ended with them.
 
-    `request` is registered with the output processor, without a queue. Outputs go to `queue`.
+    `request` is registered with the output processor, without a queue. Outputs go to `queue`: one by one
+    where a parser must see them as it saw them before, else as one, which spares the serving layer's work.
     """
     processor = llm.output_processor
     params, max_model_len = request.sampling_params, llm.model_config.max_model_len
+    whole = None
     for number, group in enumerate(groups):
+        if number % GROUPS_PER_TURN == GROUPS_PER_TURN - 1:
+            await asyncio.sleep(0)
         last = number == len(groups) - 1
         finish, stop_reason = _ending(request, groups, max_model_len) if last else (None, None)
         token_ids = list(group.token_ids)
@@ -40,7 +49,11 @@ def replay(llm: Any, request: Any, groups: Sequence[DeliveredGroup], queue: Step
         if params.num_logprobs is not None:
             output.new_logprobs = _unknown_logprobs(token_ids)
         for replayed in processor.process_outputs([output], time.monotonic(), None).request_outputs:
-            queue.put_replayed(replayed)
+            if by_step or whole is None:
+                queue.put_replayed(replayed)
+                whole = replayed
+            else:
+                whole.add(replayed, aggregate=True)
         if request.request_id not in processor.request_states:
             return True
     state = processor.request_states[request.request_id]

@@ -32,6 +32,10 @@ class EngineRequest(Protocol):
         """Whether several generators of this request are read at once (several prompts)."""
 
     @property
+    def parsed(self) -> bool:
+        """Whether a parser stands between generated text and what is sent."""
+
+    @property
     def priority(self) -> int:
         """Lower goes first in the engine; 0 unless its priority policy runs."""
 

@@ -43,6 +43,10 @@ def engine_environment(
         wanted["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         # Automatic binding gives core 0 to every engine of a machine.
         wanted["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        if not _is_given("--no-enforce-eager", settings.vllm_args):
+            # vLLM compiles single functions at first use even when eager: the first request with logprobs
+            # would stop the engine for 10 s and more.
+            wanted["TORCHDYNAMO_DISABLE"] = "1"
     found = {name: value for name, value in wanted.items() if name not in environment}
     if step_facts_socket is not None:
         found[STEP_FACTS_ENV] = step_facts_socket
@@ -71,7 +75,8 @@ def engine_args(
     if cpu:
         defaults.append(("--distributed-executor-backend", "uni"))
         # Compiling takes minutes and a C++ compiler, and makes no step faster on a CPU (SmolLM2-135M).
-        defaults.append(("--enforce-eager",))
+        if not _is_given("--no-enforce-eager", given):
+            defaults.append(("--enforce-eager",))
         if not cpu_flags & FAST_BF16_FLAGS:
             defaults.append(("--dtype", "float32"))
     if settings.scheduler == "priority":

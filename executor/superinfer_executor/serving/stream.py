@@ -98,6 +98,11 @@ class Stream:
         return self._prompts > 1
 
     @property
+    def parsed(self) -> bool:
+        """Chat content behind a tool or reasoning parser."""
+        return self._counts_chunks
+
+    @property
     def priority(self) -> int:
         """Tier rank where vLLM's own priority policy decides."""
         return tier_rank(self._submit.slo) if self._scheduler == "priority" else 0

@@ -58,9 +58,8 @@ async def test_sigterm_finishes_what_runs_and_refuses_what_comes(mortals: Any, w
     cores = engine.core_pids()
     async with wire.connect(engine) as sidecar:
         assert sidecar.info.scheduler == "fcfs"
-        await sidecar.send(
-            wire.submit(running := wire.new_id(), wire.COMPLETIONS, {**LONG, "max_tokens": 300})
-        )
+        running, late = wire.new_id(), wire.new_id()
+        await sidecar.send(wire.submit(running, wire.COMPLETIONS, {**LONG, "max_tokens": 300}))
         while (running, 1) not in sidecar.answers:
             await sidecar.frame()
         engine.process.send_signal(signal.SIGTERM)
