@@ -1,10 +1,10 @@
 """A step model that follows its engine: recursive least squares with forgetting, bounded, and scored.
 
-Promise: coefficients stay finite, non-negative and bounded whatever is observed; garbage is ignored and counted. Not
-thread-safe: one owner observes; `model` and `factor` are cheap to read.
+Promise: coefficients stay finite, non-negative and bounded whatever is observed; garbage is ignored and
+counted. Not thread-safe: one owner observes; `model` and `factor` are cheap to read.
 
-Recursive least squares with exponential forgetting is textbook (Ljung, System Identification, 11.2); the covariance
-is bounded so that an idle engine (no excitation) cannot blow it up.
+Recursive least squares with exponential forgetting is textbook (Ljung, System Identification, 11.2); the
+covariance is bounded so that an idle engine (no excitation) cannot blow it up.
 """
 
 from bisect import bisect_left, insort
@@ -19,7 +19,16 @@ _SCALES: Final = (1.0, 10.0, 10_000.0, 1_000.0, 1_000_000.0)
 _MAX_COVARIANCE: Final = 1e4
 _MAX_STEP_MS: Final = 600_000.0
 _BLOCK_STEPS: Final = 8
+_BLOCK_MS: Final = 200.0
+"""A block is at least so much predicted time: a stall of the machine adds, it does not multiply, so over a
+few short steps it would look like a factor of ten that no total ever shows."""
 _HISTORY: Final = 512
+_PRIOR_BLOCKS: Final = 100
+"""What the prior factor is worth. With few blocks the greatest ratio is no estimate of a high quantile."""
+_MOST_FACTOR: Final = 3.0
+_FADE_MS: Final = 5_000.0
+"""Without new steps evidence halves so often. Refusing everything must not be a state nobody can leave: an
+engine that is given nothing shows nothing, and what it showed last says less and less."""
 
 
 class _Ratios:
@@ -39,11 +48,17 @@ class _Ratios:
             old = self._recent.popleft()
             del self._sorted[bisect_left(self._sorted, old)]
 
-    def quantile(self, q: float) -> float | None:
-        n = len(self._sorted)
-        if n < 8:
-            return None
-        return self._sorted[min(n - 1, max(0, int(q * n)))]
+    def quantile(self, q: float, prior: float) -> float:
+        """The quantile of what was seen and of `_PRIOR_BLOCKS` blocks that took `prior`."""
+        below = bisect_left(self._sorted, prior)
+        rank = min(
+            len(self._sorted) + _PRIOR_BLOCKS - 1, max(0, int(q * (len(self._sorted) + _PRIOR_BLOCKS)))
+        )
+        if rank < below:
+            return self._sorted[rank]
+        if rank < below + _PRIOR_BLOCKS:
+            return prior
+        return self._sorted[rank - _PRIOR_BLOCKS]
 
     def share_within(self, ratio: float) -> float | None:
         n = len(self._sorted)
@@ -86,7 +101,7 @@ class OnlineStepModel:
         return sum(self._errors) / len(self._errors) if self._errors else float("nan")
 
     def coverage(self, quantile: float) -> float:
-        """Share of recent blocks of steps that took no longer than predicted at `quantile`; NaN before any."""
+        """Share of recent blocks of steps within their prediction at `quantile`; NaN before any."""
         seen = self._covered.get(quantile)
         if seen is None:
             self._covered[quantile] = deque(maxlen=_HISTORY)
@@ -94,16 +109,18 @@ class OnlineStepModel:
             return float("nan") if share is None else share
         return sum(seen) / len(seen) if seen else float("nan")
 
-    def factor(self, quantile: float) -> float:
+    def factor(self, quantile: float, *, idle_ms: float = 0.0) -> float:
         """What a predicted total is multiplied by to hold with probability `quantile`.
 
-        Taken from sums over blocks of steps, not from single steps: noise of steps cancels in a total, so a quantile
-        of the whole is less than the sum of quantiles.
+        Taken from sums over blocks of steps, not from single steps: noise of steps cancels in a total, so a
+        quantile of the whole is less than the sum of quantiles. `idle_ms` is how long no step was seen.
         """
-        ratio = self._blocks.quantile(quantile)
-        if ratio is None:
-            return 1.0 + 0.1 * quantile
-        return min(10.0, max(0.5, ratio))
+        prior = 1.0 + 0.1 * quantile
+        ratio = min(_MOST_FACTOR, max(0.5, self._blocks.quantile(quantile, prior)))
+        if idle_ms <= 0:
+            return ratio
+        fade: float = 0.5 ** min(64.0, idle_ms / _FADE_MS)
+        return prior + (ratio - prior) * fade
 
     def observe(self, facts: StepFacts) -> bool:
         """Learn from one step; False when the facts were unusable."""
@@ -136,7 +153,7 @@ class OnlineStepModel:
         block[0] += actual
         block[1] += predicted
         block[2] += 1
-        if block[2] >= _BLOCK_STEPS:
+        if block[2] >= _BLOCK_STEPS and block[1] >= _BLOCK_MS:
             ratio = block[0] / block[1]
             for q, seen in self._covered.items():
                 seen.append(ratio <= self.factor(q))
