@@ -240,6 +240,7 @@ def engine(_roomy_engine: DrivenEngine) -> Iterator[DrivenEngine]:
     """Four places in the batch, KV memory for all of them."""
     _roomy_engine.clear()
     yield _roomy_engine
+    assert _roomy_engine.scheduler.failed_plans == 0
     _roomy_engine.clear()
 
 
@@ -248,6 +249,7 @@ def tight_engine(_tight_engine: DrivenEngine) -> Iterator[DrivenEngine]:
     """Four places, KV memory for 1,024 tokens in all."""
     _tight_engine.clear()
     yield _tight_engine
+    assert _tight_engine.scheduler.failed_plans == 0
     _tight_engine.clear()
 
 
