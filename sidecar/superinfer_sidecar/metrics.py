@@ -114,6 +114,9 @@ class DeskCollector(Collector):
             covered.add_metric([str(quantile)], steps.coverage(quantile))
         yield factor
         yield covered
+        faults = CounterMetricFamily("superinfer_sidecar_failed_decisions", "Decisions that failed (bugs)")
+        faults.add_metric([], self._desk.planner.faults)
+        yield faults
         ignored = CounterMetricFamily("superinfer_predictor_ignored_steps", "Step facts that made no sense")
         ignored.add_metric([], steps.ignored)
         yield ignored

@@ -4,14 +4,17 @@ One owner (the Desk), one thread. It learns from step facts, finished answers an
 pure functions one context; it keeps no requests.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from superinfer_core.prediction.lengths import OutputLengths
 from superinfer_core.prediction.online import OnlineStepModel
 from superinfer_core.prediction.profile import Profile
 from superinfer_core.prediction.step_model import StepFacts, StepModel
-from superinfer_core.scheduling.admission import Admission, admit_all
+from superinfer_core.refusal import Refusal, RefusalCode
+from superinfer_core.scheduling.admission import Admission, Prediction, admit_all
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.forecast import ArrivalForecast
 from superinfer_core.scheduling.order import order
@@ -21,6 +24,8 @@ from superinfer_core.scheduling.state import EngineState, RequestState
 from superinfer_core.scheduling.step import plan_step
 from superinfer_core.slo import RequestSlo
 from superinfer_proto.v1 import engine_pb2, work_pb2
+
+_LOG = logging.getLogger(__name__)
 
 UNPROFILED: Final = StepModel(
     base_ms=5.0,
@@ -34,6 +39,12 @@ UNPROFILED: Final = StepModel(
 REPORT_QUANTILE: Final = 0.9
 _LEARN_EVERY_MS: Final = 2.0
 _STEPS_TO_TRUST: Final = 50
+_LOGGED_FAULTS: Final = 20
+_UNDECIDED: Final = Admission(
+    admitted=False,
+    prediction=Prediction(0.0, 0.0, 0.0, 0.0),
+    refusal=Refusal(RefusalCode.ENGINE_FAILED, "this executor could not decide about the request"),
+)
 _CONTEXT_FRESH_MS: Final = 20.0
 
 
@@ -46,6 +57,7 @@ class Planner:
         self.steps = OnlineStepModel(profile.steps if profile else UNPROFILED)
         self.lengths = OutputLengths()
         self.max_num_seqs = 1
+        self.faults = 0
         for quantile in (0.5, REPORT_QUANTILE, 0.99):
             self.steps.coverage(quantile)  # scored from the first step on
         self._forecast = ArrivalForecast()
@@ -80,7 +92,7 @@ class Planner:
             context = self._context = DecisionContext(
                 model=self.steps.model,
                 policy=self.policy,
-                factor=self.steps.factor,
+                factor=partial(self.steps.factor, idle_ms=max(0.0, now_ms - self._learned_ms)),
                 forecast=self._forecast.snapshot(now_ms),
             )
             self._context_ms = now_ms
@@ -100,17 +112,39 @@ class Planner:
     def admit(
         self, candidates: Sequence[RequestState], requests: Iterable[RequestState], now_ms: float
     ) -> tuple[Admission, ...]:
-        """Core's answers for requests that arrived together, given everything admitted before."""
-        return admit_all(candidates, self.state(requests), now_ms, self.context(now_ms))
+        """Core's answers for requests that arrived together, given everything admitted before.
+
+        A decision that fails refuses those it was about: the executor and everyone else go on.
+        """
+        try:
+            return admit_all(candidates, self.state(requests), now_ms, self.context(now_ms))
+        except Exception:  # noqa: BLE001 (logged and counted by _fault)
+            self._fault("admission")
+            return (_UNDECIDED,) * len(candidates)
 
     def order(self, requests: Iterable[RequestState], now_ms: float) -> list[RequestState]:
-        """Who goes first."""
-        return order(requests, now_ms, self.context(now_ms))
+        """Who goes first; in order of arrival where the decision fails."""
+        waiting = list(requests)
+        try:
+            return order(waiting, now_ms, self.context(now_ms))
+        except Exception:  # noqa: BLE001 (logged and counted by _fault)
+            self._fault("order")
+            return waiting
 
     def preempting(self, requests: Iterable[RequestState], now_ms: float) -> list[str]:
         """Requests the engine would displace another one for, if it had them."""
-        plan = plan_step(self.state(requests), now_ms, self.context(now_ms))
+        try:
+            plan = plan_step(self.state(requests), now_ms, self.context(now_ms))
+        except Exception:  # noqa: BLE001 (logged and counted by _fault)
+            self._fault("plan")
+            return []
         return [preempt.for_id for preempt in plan.preempt]
+
+    def _fault(self, decision: str) -> None:
+        """Count a decision that failed; the log gets the first ones with their cause."""
+        self.faults += 1
+        if self.faults <= _LOGGED_FAULTS:
+            _LOG.exception("a decision failed", extra={"decision": decision})
 
     def slack_ms(self, request: RequestState, now_ms: float) -> float:
         """Slack of one request."""

@@ -265,6 +265,22 @@ def test_work_that_is_displaced_is_shed(monkeypatch):
     assert set(room.engine.holds) == {"b1", "gold"}
 
 
+def test_a_decision_that_fails_costs_only_the_request_it_was_about(monkeypatch):
+    room = Room()
+    full_of_bronze(room)
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    for name in ("admit_all", "order", "plan_step"):
+        monkeypatch.setattr(f"superinfer_sidecar.planner.{name}", fail)
+    room.send("unlucky", gold())
+    assert room.ingress.decisions[-1].refusal.error.code == "engine_failed"
+    assert set(room.desk.book.by_id) == {"b0", "b1"}
+    assert room.step({"b0": 1, "b1": 1}) == [room.ingress, room.ingress]
+    assert room.desk.planner.faults == 1
+
+
 @pytest.mark.parametrize(("pressure", "period_ms"), [(0.0, 50.0), (0.7, 50.0), (0.71, 10.0), (9.0, 10.0)])
 def test_the_tick_tightens_under_pressure(pressure, period_ms):
     assert tick_ms(pressure, 50.0) == period_ms
