@@ -2,7 +2,7 @@
 
 import typer
 
-from superinfer.commands import contract, demo, keys, profile, serve
+from superinfer.commands import bench, contract, demo, keys, profile, serve
 
 app = typer.Typer(
     name="superinfer",
@@ -16,6 +16,7 @@ app.command(help=serve.HELP)(serve.serve)
 app.add_typer(contract.app, name="contract")
 app.command(help=profile.HELP)(profile.profile)
 app.command(help=demo.HELP)(demo.demo)
+app.command(help=bench.HELP)(bench.bench)
 app.add_typer(keys.app, name="keys")
 
 

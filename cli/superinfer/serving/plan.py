@@ -22,6 +22,10 @@ UNWANTED_ENVIRONMENT = frozenset(
     }
 )
 STOP_MARGIN_S = 5.0
+STALE_AFTER_MS = 1_000.0
+DEAD_AFTER_MS = 15_000.0
+"""Engine, sidecar and ingress share the cores of one machine here: a late report is no lost executor, and a
+sidecar that really ends is noticed by its broken connection."""
 DEFAULT_MAX_NUM_SEQS = 8
 DEFAULT_MAX_MODEL_LEN = 2048
 
@@ -181,6 +185,8 @@ def _ingress_config(
         "withoutContract": options.without_contract,
         "shutdownGrace": options.grace_s,
         "requestLog": str(request_log(run_dir)),
+        "staleAfterMs": STALE_AFTER_MS,
+        "deadAfterMs": DEAD_AFTER_MS,
     }
     if options.keys is not None:
         config["keys"] = str(options.keys)
