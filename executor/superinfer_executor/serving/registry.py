@@ -7,9 +7,10 @@ comes late, as far back as the memory reaches (bounded). Event loop only.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from superinfer_executor.serving.stream import Stream
+if TYPE_CHECKING:  # a stream imports vLLM; fencing is tested without it
+    from superinfer_executor.serving.stream import Stream
 
 REMEMBERED_REQUESTS: Final = 65_536
 
@@ -26,7 +27,7 @@ class StreamRegistry:
     def __len__(self) -> int:
         return len(self._running)
 
-    def __iter__(self) -> Iterator[Stream]:
+    def __iter__(self) -> Iterator["Stream"]:
         return iter([stream for stream, _ in self._running.values()])
 
     def admit(self, request_id: str, attempt: int) -> bool:
@@ -37,7 +38,7 @@ class StreamRegistry:
         self._stop(request_id)
         return True
 
-    def start(self, stream: Stream) -> None:
+    def start(self, stream: "Stream") -> None:
         """Run an admitted stream."""
         task = asyncio.create_task(stream.run(), name=f"stream {stream.request_id}/{stream.attempt}")
         self._running[stream.request_id] = stream, task
@@ -56,11 +57,11 @@ class StreamRegistry:
             if stream.owner is owner:
                 self._stop(stream.request_id)
 
-    def claim(self, engine_id: str, stream: Stream) -> None:
+    def claim(self, engine_id: str, stream: "Stream") -> None:
         """The engine knows this stream, or a choice of it, by this id."""
         self._by_engine_id[engine_id] = stream
 
-    def find(self, engine_id: str) -> Stream | None:
+    def find(self, engine_id: str) -> "Stream | None":
         """The stream behind an engine id."""
         return self._by_engine_id.get(engine_id)
 
@@ -82,13 +83,13 @@ class StreamRegistry:
         self._forget_ids(stream)
         task.cancel()
 
-    def _ended(self, stream: Stream) -> None:
+    def _ended(self, stream: "Stream") -> None:
         found = self._running.get(stream.request_id)
         if found is not None and found[0] is stream:
             del self._running[stream.request_id]
         self._forget_ids(stream)
 
-    def _forget_ids(self, stream: Stream) -> None:
+    def _forget_ids(self, stream: "Stream") -> None:
         for engine_id in stream.engine_ids:
             self._by_engine_id.pop(engine_id, None)
 

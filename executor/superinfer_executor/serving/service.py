@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -24,40 +23,13 @@ from superinfer_executor.serving.facts import FactsSocket
 from superinfer_executor.serving.frames import FrameAssembler, FrameSink
 from superinfer_executor.serving.registry import StreamRegistry
 from superinfer_executor.serving.render import Renderer
+from superinfer_executor.serving.run_stream import RunStream
 from superinfer_executor.serving.stream import Stream, StreamHooks
 from superinfer_proto.v1 import engine_pb2, engine_pb2_grpc, slo_pb2, work_pb2
 
 log = logging.getLogger(__name__)
 
 BROKEN_STREAM_GRACE_S: Final = 1.0
-MAX_QUEUED_FRAMES: Final = 20_000
-
-
-class RunStream:
-    """One sidecar's Run stream, as a sink of frames."""
-
-    def __init__(self) -> None:
-        self._frames: deque[work_pb2.Frame] = deque()
-        self._ready = asyncio.Event()
-        self.overrun = False
-
-    def send(self, frame: work_pb2.Frame) -> None:
-        """Queue a frame; beyond the bound the stream is lost."""
-        if len(self._frames) >= MAX_QUEUED_FRAMES:
-            self.overrun = True
-        else:
-            self._frames.append(frame)
-        self._ready.set()
-
-    async def write_to(self, context: Any) -> None:
-        """Write frames for ever; raises when the reader is too slow or gone."""
-        while True:
-            while not self._frames:
-                self._ready.clear()
-                await self._ready.wait()
-            if self.overrun:
-                raise ConnectionError("the sidecar does not read its frames")
-            await context.write(engine_pb2.FromEngine(frame=self._frames.popleft()))
 
 
 class EngineService(engine_pb2_grpc.EngineServicer):

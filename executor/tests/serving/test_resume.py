@@ -175,3 +175,62 @@ def check(case: Case, whole: Any, before: Any, rest: Any, wire: Any) -> None:
         assert resumed == told(whole.body, wire.events_of)
     else:
         assert comparable(json.loads(rest.body)) == comparable(json.loads(whole.body))
+
+
+ENDED = [
+    pytest.param({"max_tokens": 6, "ignore_eos": True, **USAGE}, id="by its length"),
+    pytest.param(
+        {"max_tokens": 60, "min_tokens": 3, "stop": ["e", "o"], **SEEDED, **USAGE}, id="by a stop string"
+    ),
+    pytest.param({"max_tokens": 6, "ignore_eos": True, "stream": False}, id="without stream"),
+]
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["end recorded", "end not recorded"])
+@pytest.mark.parametrize("document", ENDED)
+async def test_a_request_cut_after_its_last_token_only_ends(
+    document: dict[str, Any], recorded: bool, two_engines: Any, wire: Any
+) -> None:
+    document = {"prompt": "Once upon a time", "temperature": 0, **document}
+    request_id = wire.new_id()
+    async with wire.connect(two_engines[0]) as first:
+        whole = await first.ask_one(wire.submit(request_id, wire.COMPLETIONS, document))
+    delivered = wire.delivered_of(whole.outputs)
+    if not recorded:
+        delivered[-1].finish_reason = delivered[-1].stop_reason = ""
+    async with wire.connect(two_engines[1]) as second:
+        rest = await second.ask_one(
+            wire.submit(request_id, wire.COMPLETIONS, document, attempt=2, delivered=delivered)
+        )
+    (output,) = rest.outputs
+    assert not output.HasField("error"), output.error
+    assert not output.token_ids
+    assert output.usage.completion_tokens == whole.final.usage.completion_tokens
+    if document["stream"]:
+        *usage, done = wire.events_of(output.chunk)
+        assert done == "[DONE]"
+        assert [event["choices"] for event in usage] == [[]]
+        assert usage[0]["usage"] == told(whole.body, wire.events_of)["usage"]
+    else:
+        assert json.loads(output.chunk) == json.loads(whole.final.chunk)
+
+
+async def test_sampling_without_a_seed_goes_on_validly(two_engines: Any, wire: Any) -> None:
+    document = {
+        "prompt": "Once upon a time",
+        "max_tokens": 12,
+        "ignore_eos": True,
+        "temperature": 1.0,
+        **USAGE,
+    }
+    async with wire.connect(two_engines[0]) as first:
+        whole = await first.ask_one(wire.submit(wire.new_id(), wire.COMPLETIONS, document))
+    before = whole.outputs[:5]
+    async with wire.connect(two_engines[1]) as second:
+        rest = await second.ask_one(
+            wire.submit(
+                wire.new_id(), wire.COMPLETIONS, document, delivered=wire.delivered_of(before), attempt=2
+            )
+        )
+    assert [output.first_token for output in rest.outputs] == list(range(5, 12))
+    assert rest.final.finish_reason == "length"
