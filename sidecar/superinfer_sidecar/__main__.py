@@ -25,7 +25,7 @@ def make_planner(settings: SidecarSettings) -> Planner:
     profile = None
     if settings.profile is not None:
         profile = Profile.load_json(settings.profile.read_text())
-    return Planner(policy, profile)
+    return Planner(policy, profile, learn_overhead=settings.learn_overhead)
 
 
 _LOG = logging.getLogger(__name__)

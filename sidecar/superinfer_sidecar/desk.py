@@ -268,12 +268,10 @@ class Desk:
         # What is admitted whatever the prediction says comes first: the others are judged with it there.
         for request in requests:
             if request.skip_admission:
-                (admission,) = self._ask([request], now_ms)
-                request.prediction = admission.prediction
+                self._ask([request], now_ms)
                 self._admit(request)
         enforced = [request for request in requests if self._is_enforced(request)]
         for request, admission in zip(enforced, self._ask(enforced, now_ms), strict=True):
-            request.prediction = admission.prediction
             if not admission.admitted:
                 refusal = admission.refusal or Refusal(RefusalCode.SLO_INFEASIBLE, "cannot be kept")
                 self._refuse_entered(request, refusal)
@@ -294,10 +292,17 @@ class Desk:
         return True
 
     def _ask(self, requests: list[Tracked], now_ms: float) -> tuple[Admission, ...]:
+        """Core's answers; every request remembers what was predicted for it."""
         if not requests:
             return ()
         others = [other.state() for other in self.book.admitted()]
-        return self.planner.admit([request.state() for request in requests], others, now_ms)
+        candidates = [request.state() for request in requests]
+        admissions, margin_ms = self.planner.admit(candidates, others, now_ms)
+        for request, admission in zip(requests, admissions, strict=True):
+            request.prediction = admission.prediction
+            if request.first_token_ms is None:
+                request.step_ttft_ms = admission.prediction.ttft_ms - margin_ms
+        return admissions
 
     def _admit(self, request: Tracked) -> None:
         self.counters.admitted += 1
@@ -309,6 +314,10 @@ class Desk:
             request.first_token_ms = now_ms
             if request.prediction is not None:
                 self.counters.ttft.observe(request.prediction.ttft_ms, now_ms - request.arrived_ms)
+            if request.step_ttft_ms is not None:
+                self.planner.learn_first_token(
+                    request.slo, now_ms - request.arrived_ms - request.step_ttft_ms
+                )
         request.phase = Phase.DECODE
         request.output_tokens += tokens
         request.changed()

@@ -6,12 +6,14 @@ pure functions one context; it keeps no requests.
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from superinfer_core.prediction.lengths import OutputLengths
 from superinfer_core.prediction.online import OnlineStepModel
 from superinfer_core.prediction.profile import Profile
+from superinfer_core.prediction.residuals import Residuals
 from superinfer_core.prediction.step_model import StepFacts, StepModel
 from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.scheduling.admission import Admission, Prediction, admit_all
@@ -39,6 +41,7 @@ UNPROFILED: Final = StepModel(
 REPORT_QUANTILE: Final = 0.9
 _LEARN_EVERY_MS: Final = 2.0
 _STEPS_TO_TRUST: Final = 50
+_MOST_OVERHEAD_MS: Final = 1000.0
 _LOGGED_FAULTS: Final = 20
 _UNDECIDED: Final = Admission(
     admitted=False,
@@ -51,13 +54,17 @@ _CONTEXT_FRESH_MS: Final = 20.0
 class Planner:
     """Prediction and decisions of one executor."""
 
-    def __init__(self, policy: SchedulingPolicy, profile: Profile | None) -> None:
+    def __init__(
+        self, policy: SchedulingPolicy, profile: Profile | None, *, learn_overhead: bool = True
+    ) -> None:
         self.policy = policy
         self.profile = profile
         self.steps = OnlineStepModel(profile.steps if profile else UNPROFILED)
         self.lengths = OutputLengths()
         self.max_num_seqs = 1
         self.faults = 0
+        self._learn_overhead = learn_overhead
+        self._overheads: dict[int, Residuals] = {}
         for quantile in (0.5, REPORT_QUANTILE, 0.99):
             self.steps.coverage(quantile)  # scored from the first step on
         self._forecast = ArrivalForecast()
@@ -110,17 +117,22 @@ class Planner:
         return self.lengths.expected(slo.contract, slo.quantile, generated, max(1, cap))
 
     def admit(
-        self, candidates: Sequence[RequestState], requests: Iterable[RequestState], now_ms: float
-    ) -> tuple[Admission, ...]:
+        self, candidates: Sequence[RequestState], requests: Sequence[RequestState], now_ms: float
+    ) -> tuple[tuple[Admission, ...], float]:
         """Core's answers for requests that arrived together, given everything admitted before.
 
-        A decision that fails refuses those it was about: the executor and everyone else go on.
+        Also answers the margin in their predicted first tokens. A decision that fails refuses those it was
+        about: the executor and everyone else go on.
         """
         try:
-            return admit_all(candidates, self.state(requests), now_ms, self.context(now_ms))
+            context = self._with_overhead(self.context(now_ms), candidates)
+            # Core leaves the margin out where nothing else is there.
+            contended = len(requests) + len(candidates) > 1
+            margin_ms = context.policy.admission_margin_ms if contended else 0.0
+            return admit_all(candidates, self.state(requests), now_ms, context), margin_ms
         except Exception:  # noqa: BLE001 (logged and counted by _fault)
             self._fault("admission")
-            return (_UNDECIDED,) * len(candidates)
+            return (_UNDECIDED,) * len(candidates), 0.0
 
     def order(self, requests: Iterable[RequestState], now_ms: float) -> list[RequestState]:
         """Who goes first; in order of arrival where the decision fails."""
@@ -139,6 +151,25 @@ class Planner:
             self._fault("plan")
             return []
         return [preempt.for_id for preempt in plan.preempt]
+
+    def overhead_ms(self, slo: RequestSlo) -> float:
+        """What first tokens of this tier usually take beyond the steps they need."""
+        overheads = self._overheads.get(slo.rank.tier_rank)
+        if overheads is None:
+            return 0.0
+        return min(_MOST_OVERHEAD_MS, max(0.0, overheads.quantile(0.5)))
+
+    def learn_first_token(self, slo: RequestSlo, late_ms: float) -> None:
+        """Learn by how much a first token came later than its steps were predicted to take."""
+        if self._learn_overhead:
+            self._overheads.setdefault(slo.rank.tier_rank, Residuals()).observe(late_ms)
+
+    def _with_overhead(self, context: DecisionContext, candidates: Sequence[RequestState]) -> DecisionContext:
+        """The context with the overhead of the candidates' tiers in its margin: the largest of them."""
+        margin_ms = max((self.overhead_ms(candidate.slo) for candidate in candidates), default=0.0)
+        if margin_ms <= context.policy.admission_margin_ms:
+            return context
+        return replace(context, policy=replace(context.policy, admission_margin_ms=margin_ms))
 
     def _fault(self, decision: str) -> None:
         """Count a decision that failed; the log gets the first ones with their cause."""

@@ -30,6 +30,7 @@ class SidecarSettings:
         metrics_host, metrics_port: of /metrics, /livez and /readyz; port 0 for a free one, negative for none.
         enforce: admission refuses what cannot be kept; False admits everything (baselines).
         refuse_unmeasured: refuse promises while predictions rest on no measurement (fail closed).
+        learn_overhead: add what first tokens usually take beyond their steps to their prediction.
         pass_through: hand everything to the engine at once, in order of arrival (baselines).
         max_queued, max_queued_bytes: bound of what waits here, by count and by bytes of bodies.
         stream_buffer_bytes: output an ingress may leave unread before its requests are cancelled.
@@ -46,6 +47,7 @@ class SidecarSettings:
     metrics_host: str = "127.0.0.1"
     enforce: bool = True
     refuse_unmeasured: bool = False
+    learn_overhead: bool = True
     pass_through: bool = False
     max_queued: int = 1024
     max_queued_bytes: int = 64 * _MIB
@@ -73,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         default="admit",
         help="promises without a profile, until enough steps were seen",
     )
+    add("--learn-overhead", choices=("on", "off"), default="on", help="correct predicted first tokens")
     add("--order", choices=("slack", "fcfs"), default="slack", help="fcfs hands all to the engine at once")
     add("--max-queued", type=int, default=1024, help="requests that may wait")
     add("--max-queued-mib", type=float, default=64.0, help="bytes of bodies that may wait")
@@ -109,6 +112,7 @@ def parse_settings(argv: Sequence[str]) -> SidecarSettings:
         metrics_host=given.metrics_host,
         enforce=given.admission == "enforce",
         refuse_unmeasured=given.unmeasured == "refuse",
+        learn_overhead=given.learn_overhead == "on",
         pass_through=given.order == "fcfs",
         max_queued=given.max_queued,
         max_queued_bytes=int(given.max_queued_mib * _MIB),

@@ -27,6 +27,7 @@ class Tracked:
         submit: what came from the ingress; kept until the request is handed over.
         arrived_ms: arrival at the ingress, on our clock.
         places: places of the engine's batch it takes (one per choice).
+        step_ttft_ms: what of the predicted TTFT rests on steps, without the learned overhead.
         output_tokens: over all choices; decisions see the mean of a choice.
         body_bytes: what it counts for in the bound of the queue.
         sequence: order of arrival here.
@@ -54,6 +55,7 @@ class Tracked:
     first_token_ms: float | None = None
     preemptions: int = 0
     prediction: Prediction | None = None
+    step_ttft_ms: float | None = None
     _state: RequestState | None = field(default=None, repr=False)
 
     def changed(self) -> None:

@@ -76,6 +76,7 @@ class Room:
     max_queued: int = 50
     enforce: bool = True
     pass_through: bool = False
+    learn_overhead: bool = True
     profile: Any = None
     now_ms: float = 1000.0
 
@@ -87,7 +88,7 @@ class Room:
             enforce=self.enforce,
             pass_through=self.pass_through,
         )
-        planner = Planner(self.policy, self.profile)
+        planner = Planner(self.policy, self.profile, learn_overhead=self.learn_overhead)
         self.desk = Desk(given, planner, Book(Bounds(self.max_queued, 10_000)), lambda: self.now_ms)
         self.engine = FakeEngine()
         self.ingress = FakeIngress()
@@ -256,13 +257,35 @@ def test_work_that_is_displaced_is_shed(monkeypatch):
     ask = room.desk.planner.admit
 
     def displace(candidates, *rest):
-        return tuple(replace(answer, displaced=("waits", "b0")) for answer in ask(candidates, *rest))
+        answers, margin_ms = ask(candidates, *rest)
+        return tuple(replace(answer, displaced=("waits", "b0")) for answer in answers), margin_ms
 
     monkeypatch.setattr(room.desk.planner, "admit", displace)
     room.send("gold", gold())
     assert room.final_codes() == {"waits": "shed", "b0": "shed"}
     assert room.engine.cancelled == [("b0", 1)]
     assert set(room.engine.holds) == {"b1", "gold"}
+
+
+def first_tokens(room: Room, late_ms: float, count: int) -> list[float]:
+    """Predicted TTFT of requests that come out `late_ms` later than they went in, while another one runs."""
+    predicted = []
+    for i in range(count):
+        room.send(f"r{i}", gold(ttft_target_ms=5000.0), tokens=5)
+        predicted.append(room.ingress.decisions[-1].prediction.ttft_ms)
+        room.now_ms += late_ms
+        room.step({f"r{i}": 1}, final=(f"r{i}",))
+    return predicted
+
+
+@pytest.mark.parametrize(("learn", "least_ms", "most_ms"), [(True, 75.0, 90.0), (False, 0.0, 20.0)])
+def test_what_predictions_leave_out_is_learned(profile_of, learn, least_ms, most_ms):
+    room = Room(profile=profile_of(), learn_overhead=learn)
+    room.send("other", gold(), tokens=5000)
+    room.step({"other": 1})
+    predicted = first_tokens(room, 80.0, 40)
+    assert predicted[0] < 20.0
+    assert least_ms <= predicted[-1] <= most_ms
 
 
 def test_a_decision_that_fails_costs_only_the_request_it_was_about(monkeypatch):
