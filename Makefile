@@ -30,6 +30,10 @@ TRACE ?=
 BENCH_ARGS ?=
 
 export UV_PROJECT_ENVIRONMENT := $(VENV)
+# Where the machine has certificates of its own (a company's proxy), uv must know them as pip does.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt),)
+export UV_SYSTEM_CERTS ?= true
+endif
 
 .PHONY: help
 help: ## List the targets
@@ -40,7 +44,7 @@ help: ## List the targets
 $(UV):
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "SuperInfer needs Python 3.11 or newer; set PYTHON=/path/to/python3")'
 	@echo "setup: installing uv $(UV_VERSION) into .tools/"
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile --target $(TOOLS)/uv-$(UV_VERSION) uv==$(UV_VERSION)
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-compile --target $(TOOLS)/uv-$(UV_VERSION) uv==$(UV_VERSION)
 
 $(SYNCED): $(UV) $(MANIFESTS)
 	@echo "setup: Python packages into .venv/ (about 6 GB with vLLM the first time; a minute or more on a slow network)"
