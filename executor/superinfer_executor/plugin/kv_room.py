@@ -47,6 +47,8 @@ def plan_with_room(
         trial = _displaced(trial, victim.victim_id)
     while short > 0 and len(victims) < MAX_VICTIMS_PER_STEP:
         in_batch = sum(1 for r in trial.requests if r.phase is not Phase.WAITING)
+        if not in_batch:
+            break
         more = plan_step(replace(trial, max_num_seqs=in_batch), now_ms, ctx).preempt
         if not more or more[0].for_id != head:
             break
