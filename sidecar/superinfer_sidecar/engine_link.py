@@ -30,6 +30,7 @@ _OPTIONS: Final = (
 _CALM_PER_S: Final = 1000.0
 _FIRST_RETRY_S: Final = 0.05
 _LAST_RETRY_S: Final = 1.0
+_GREETING_S: Final = 30.0
 
 
 class _RenderOutbox(Outbox):
@@ -138,11 +139,12 @@ class EngineConnection:
         """Serve one connection to its end; answers whether an engine was there."""
         run = channel.stream_stream(_RUN)(wait_for_ready=False)
         try:
-            first = await run.read()
+            async with asyncio.timeout(_GREETING_S):
+                first = await run.read()
             if first is grpc.aio.EOF:
                 return False
             info = engine_pb2.FromEngine.FromString(first).info
-        except grpc.RpcError:
+        except (grpc.RpcError, TimeoutError):
             return False
         link = EngineLink(info)
         render = channel.stream_stream(_RENDER)()

@@ -65,6 +65,7 @@ class Planner:
         self.faults = 0
         self._learn_overhead = learn_overhead
         self._overheads: dict[int, Residuals] = {}
+        self._all_overheads = Residuals()
         for quantile in (0.5, REPORT_QUANTILE, 0.99):
             self.steps.coverage(quantile)  # scored from the first step on
         self._forecast = ArrivalForecast()
@@ -153,16 +154,17 @@ class Planner:
         return [preempt.for_id for preempt in plan.preempt]
 
     def overhead_ms(self, slo: RequestSlo) -> float:
-        """What first tokens of this tier usually take beyond the steps they need."""
+        """What first tokens of this tier (of all, before enough of it were seen) take beyond their steps."""
         overheads = self._overheads.get(slo.rank.tier_rank)
-        if overheads is None:
-            return 0.0
+        if overheads is None or not overheads.known:
+            overheads = self._all_overheads
         return min(_MOST_OVERHEAD_MS, max(0.0, overheads.quantile(0.5)))
 
     def learn_first_token(self, slo: RequestSlo, late_ms: float) -> None:
         """Learn by how much a first token came later than its steps were predicted to take."""
         if self._learn_overhead:
             self._overheads.setdefault(slo.rank.tier_rank, Residuals()).observe(late_ms)
+            self._all_overheads.observe(late_ms)
 
     def _with_overhead(self, context: DecisionContext, candidates: Sequence[RequestState]) -> DecisionContext:
         """The context with the overhead of the candidates' tiers in its margin: the largest of them."""

@@ -25,6 +25,11 @@ class Residuals:
         self._recent: deque[float] = deque()
         self._sorted: list[float] = []
 
+    @property
+    def known(self) -> bool:
+        """Whether enough was seen."""
+        return len(self._sorted) >= self._enough
+
     def observe(self, difference: float) -> None:
         """Learn how far off one prediction was; positive means it came later than predicted."""
         if not isfinite(difference):
@@ -37,6 +42,6 @@ class Residuals:
     def quantile(self, q: float) -> float:
         """The difference not exceeded with probability `q`; 0 before enough was seen."""
         count = len(self._sorted)
-        if count < self._enough:
+        if not self.known:
             return 0.0
         return self._sorted[min(count - 1, max(0, int(q * count)))]
