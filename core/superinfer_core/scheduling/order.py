@@ -34,7 +34,10 @@ def order_key(r: RequestState, now_ms: float, ctx: DecisionContext) -> OrderKey:
         lost = slack < 0
         bucket = 0
         if not lost:
-            shared = (ctx.policy.work_stretch - 1.0) * needed_ms(r, ctx)
+            # From the whole prefill, not from what is left of it: progress must not cost a request its turn,
+            # or prefills of like slack take turns and all come late (least laxity first thrashes).
+            work = ctx.model.prefill_work_ms(r.prompt_tokens + r.output_tokens)
+            shared = ctx.policy.work_stretch * work - needed_ms(r, ctx)
             bucket = ctx.policy.urgency.bucket(slack - shared, slack_target_ms(r))
         return (
             lost,

@@ -64,7 +64,7 @@ class SchedulingPolicy:
     broken_weight: float = 8.0
     triage_weight: float = 20.0
     token_margin: float = 0.97
-    work_stretch: float = 2.5
+    work_stretch: float = 0.6
     max_preemptions: int = 2
     admission_quantile: float | None = None
     admission_margin_ms: float = 0.0
@@ -95,7 +95,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "size_weight": (0.0, 1e3),
     "broken_weight": (0.0, 1e3),
     "triage_weight": (0.0, 1e3),
-    "work_stretch": (1.0, 100.0),
+    "work_stretch": (0.0, 100.0),
     "token_margin": (0.1, 1.0),
     "max_preemptions": (0, 100),
     "admission_quantile": (0.01, 0.9999),

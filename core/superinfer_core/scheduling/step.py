@@ -6,6 +6,7 @@ was displaced less often than the policy allows, and keeps its own deadline by p
 
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.order import order
@@ -19,6 +20,10 @@ from superinfer_core.scheduling.slack import (
     tokens_left,
 )
 from superinfer_core.scheduling.state import EngineState, Phase, RequestState
+
+
+DISPLACING_HEAD: Final = 4
+"""How far into the queue a request may stand and still displace: bounds the time of a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +78,15 @@ def plan_step(state: EngineState, now_ms: float, ctx: DecisionContext) -> StepPl
         preempt,
         (*(r.request_id for r in decodes), *(r.request_id for r in prefills)),
         hold,
-        tuple(r.request_id for r in ahead),
+        _entering(ahead, preempt),
         budget,
     )
+
+
+def _entering(ahead: list[RequestState], preempt: tuple[Preempt, ...]) -> tuple[str, ...]:
+    """The queue, whoever displaced somebody first: the place was made for it."""
+    displacing = [p.for_id for p in preempt]
+    return (*displacing, *(r.request_id for r in ahead if r.request_id not in displacing))
 
 
 def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, ctx: DecisionContext) -> float:
@@ -155,21 +166,24 @@ def _preemptions(
     now_ms: float,
     ctx: DecisionContext,
 ) -> tuple[Preempt, ...]:
-    """At most one displacement per step: the waiting head's, when it would miss by waiting for a place."""
+    """At most one displacement per step: for the first of the queue's head that would miss by waiting for a place."""
     if not ahead or ctx.policy.max_preemptions <= 0 or len(running) < state.max_num_seqs:
-        return ()
-    head = ahead[0]
-    if head.first_token_ms is not None:
         return ()
     step = ctx.model.step_ms(decode_seqs=len(running))
     # A place comes free when the shortest answer ends; waiting for it is cheaper than computing a victim again.
     free_in = 2 * step * min((tokens_left(r) for r in running if r.phase is Phase.DECODE), default=inf)
-    slack = slack_ms(head, now_ms, ctx)
-    spare = slack - (ctx.policy.work_stretch - 1.0) * needed_ms(head, ctx)
-    if slack < 0 or spare > free_in + 2 * step:
-        return ()
-    victim = _victim(running, head, now_ms, step, ctx)
-    return (Preempt(victim.request_id, head.request_id),) if victim is not None else ()
+    lowest = max(r.slo.rank for r in running)
+    for head in ahead[:DISPLACING_HEAD]:
+        if head.first_token_ms is not None or not head.slo.rank < lowest:
+            continue
+        slack = slack_ms(head, now_ms, ctx)
+        spare = slack - needed_ms(head, ctx)
+        if slack < 0 or spare > free_in + 2 * step:
+            continue
+        victim = _victim(running, head, now_ms, step, ctx)
+        if victim is not None:
+            return (Preempt(victim.request_id, head.request_id),)
+    return ()
 
 
 def _victim(
