@@ -89,9 +89,9 @@ def peer(name: str, bin_dir: Path, *, upstream: str, port: int, run_dir: Path) -
 
 
 def _router_command(bin_dir: Path, upstream: str, port: int) -> tuple[str, ...]:
-    command = [str(bin_dir / "vllm-router"), "--worker-urls", upstream, "--policy", "round_robin"]
+    command = [str(bin_dir / "vllm-router"), "--worker-urls", upstream]  # its own default policy
     command += ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port())]
-    command += ["--disable-retries", "--disable-circuit-breaker", "--max-concurrent-requests", "4096"]
+    command += ["--max-concurrent-requests", "4096"]
     return (*command, "--log-level", "error")
 
 

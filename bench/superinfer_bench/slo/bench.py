@@ -9,6 +9,7 @@ the load client.
 import asyncio
 import contextlib
 import json
+import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -59,7 +60,7 @@ class SloBench:
         self._measured: list[Measured] = []
         self._gold_alone: list[dict[str, Any]] = []
         self._profile: Profile | None = None
-        self._unloaded = Unloaded((1,), (1.0,), 1.0)
+        self._unloaded = Unloaded((), (), (1.0, 0.0, 0.0), 1.0)
         self._saturation_rps = 0.0
         self._saturation_tokens_per_s = 0.0
         self._directory = Path()
@@ -155,8 +156,9 @@ class SloBench:
     async def _one(self, name: str, load: float, client: LoadClient, via: str = "ingress") -> Measured:
         jobs = self._jobs(load)
         body = token_bodies(MODEL_NAME, f"{name}/{via}/{load}")
+        before = time.process_time()
         run = await open_loop(client, jobs, Load(body), self._teller(f"{name} at {load:g}x", len(jobs)))
-        return Measured(name, load, run, via)
+        return Measured(name, load, run, via, client_cpu_s=time.process_time() - before)
 
     async def _gold(self, client: LoadClient) -> None:
         """Gold alone on the engine (vLLM's own scheduling): what nobody else's work takes away."""
@@ -224,6 +226,7 @@ class SloBench:
         result = document(
             self._aims(),
             {
+                "load_average": [round(value, 2) for value in os.getloadavg()],
                 "trace": settings.trace.name
                 if settings.trace is not None
                 else f"synthetic, seed {settings.seed}",

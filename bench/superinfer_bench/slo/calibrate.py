@@ -29,23 +29,27 @@ class Unloaded:
     """Times on an idle engine, as a client sees them.
 
     Attributes:
-        prompt_tokens, ttft_ms: measured medians, never falling; between them a straight line.
+        prompt_tokens, ttft_ms: measured medians.
+        curve: constant, per token and per token squared: the fit through them.
         itl_ms: mean time between tokens of one answer alone.
     """
 
     prompt_tokens: tuple[int, ...]
     ttft_ms: tuple[float, ...]
+    curve: tuple[float, float, float]
     itl_ms: float
 
     def ttft(self, prompt_tokens: int) -> float:
         """Of a prompt of any length."""
-        return float(np.interp(prompt_tokens, self.prompt_tokens, self.ttft_ms))
+        constant, linear, square = self.curve
+        return constant + prompt_tokens * (linear + prompt_tokens * square)
 
     def as_json(self) -> dict[str, Any]:
         """For the result file."""
         points = zip(self.prompt_tokens, self.ttft_ms, strict=True)
         return {
             "itl_ms": round(self.itl_ms, 3),
+            "ttft_curve": [float(f"{c:.6g}") for c in self.curve],
             "ttft_ms": [{"prompt_tokens": p, "ttft_ms": round(t, 3)} for p, t in points],
         }
 
@@ -64,8 +68,24 @@ async def measure_unloaded(client: LoadClient, settings: SloSettings, say: Calla
         ttfts.append(median(r.ttft_ms or 0.0 for r in records))
         if length <= 256:
             itls += [r.itl_ms for r in records if r.itl_ms is not None]
-    rising = tuple(float(t) for t in np.maximum.accumulate(ttfts))
-    return Unloaded(tuple(lengths), rising, median(itls))
+    return Unloaded(tuple(lengths), tuple(ttfts), fit_curve(lengths, ttfts), median(itls))
+
+
+def fit_curve(prompt_tokens: Sequence[int], ttft_ms: Sequence[float]) -> tuple[float, float, float]:
+    """Least squares of the relative error, no coefficient below zero: longer prefills are never cheaper.
+
+    A measurement that the machine disturbed moves the curve a little instead of being a target of its own.
+    """
+    tokens, times = np.asarray(prompt_tokens, dtype=float), np.asarray(ttft_ms, dtype=float)
+    powers = np.stack([np.ones_like(tokens), tokens, tokens**2], axis=1) / times[:, None]
+    best, least = (float(np.median(times)), 0.0, 0.0), float("inf")
+    for kept in ((0, 1, 2), (0, 1), (0, 2), (1, 2), (0,)):
+        found, *_ = np.linalg.lstsq(powers[:, kept], np.ones_like(times), rcond=None)
+        error = float(np.sum((powers[:, kept] @ found - 1.0) ** 2))
+        if np.all(found >= 0) and error < least:
+            filled = dict(zip(kept, map(float, found), strict=True))
+            best, least = (filled.get(0, 0.0), filled.get(1, 0.0), filled.get(2, 0.0)), error
+    return best
 
 
 async def measure_saturation(

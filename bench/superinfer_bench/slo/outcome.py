@@ -31,6 +31,7 @@ class Measured:
     load: float
     run: Run
     via: str = "ingress"
+    client_cpu_s: float = 0.0
 
     def kept_share(self, *tiers: str, of_offered: bool = False) -> float | None:
         """Share kept of what these tiers had admitted (or offered); None without any."""
@@ -72,6 +73,7 @@ class Measured:
             "ttft_ms": _percentiles(ttft),
             "itl_ms": _percentiles(itl),
             "send_lag_ms": _percentiles(lag),
+            "client_cpu_share": round(self.client_cpu_s / self.run.duration_s, 4),
         }
 
 
