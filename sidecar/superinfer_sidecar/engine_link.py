@@ -27,7 +27,7 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
-_CALM_PER_S: Final = 1000.0
+_CALM_PER_S: Final = 800.0
 _FIRST_RETRY_S: Final = 0.05
 _LAST_RETRY_S: Final = 1.0
 _GREETING_S: Final = 30.0

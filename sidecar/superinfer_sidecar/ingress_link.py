@@ -20,7 +20,7 @@ from superinfer_sidecar.outbox import Outbox
 _LOG = logging.getLogger(__name__)
 _FRAME_TAG: Final = b"\x1a"
 """Key of FromSidecar.frame on the wire (field 3, length-delimited)."""
-_CALM_PER_S: Final = 2000.0
+_CALM_PER_S: Final = 1600.0
 _PATIENCE_S: Final = 1.0
 """How long the end of a stream nobody reads may take to be written."""
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-WINDOW_S: Final = 0.01
+WINDOW_S: Final = 0.05
 PACE_S: Final = 0.001
 
 
