@@ -108,7 +108,7 @@ class OpenAISurface:
     def use_rendered_prompt(self, body: Body, prompt_token_ids: list[int]) -> None:
         """Let `answer` skip template and tokenizer: the sidecar had this body rendered already."""
         request = body.request
-        if request.echo:
+        if request.echo or getattr(request, "return_prompt_text", False):
             return  # the text is needed, too
         if body.chat:
             # vLLM's own way to reuse a prompt's ids; it takes the key out again.

@@ -19,6 +19,7 @@ from superinfer_executor.plugin.step_facts import (
     bind_step_facts_socket,
     decode_step_facts,
 )
+from superinfer_executor.serving.engine_ids import request_id_of
 from superinfer_proto.v1 import work_pb2
 
 KEPT_FACTS: Final = 1024
@@ -33,12 +34,10 @@ class FactsSocket:
         self,
         path: Path,
         *,
-        request_id_of: Callable[[str], str | None],
         preempted: Callable[[str], None],
         flush: Callable[[], None],
     ) -> None:
         self.unreadable = 0
-        self._request_id_of = request_id_of
         self._preempted = preempted
         self._flush = flush
         self._facts: deque[work_pb2.StepFacts] = deque(maxlen=KEPT_FACTS)
@@ -102,12 +101,11 @@ class FactsSocket:
         for preemption in message.preemptions:
             self._preempted(preemption.request_id)
             facts.preemptions.add(
-                request_id=self._request_id_of(preemption.request_id) or "",
-                for_request_id=self._request_id_of(preemption.for_request_id) or "",
+                request_id=request_id_of(preemption.request_id),
+                for_request_id=request_id_of(preemption.for_request_id),
                 computed_tokens=preemption.computed_tokens,
             )
         for progress in message.progress:
-            request_id = self._request_id_of(progress.request_id)
-            if request_id is not None:
-                facts.progress.add(request_id=request_id, computed_tokens=progress.computed_tokens)
+            request_id = request_id_of(progress.request_id)
+            facts.progress.add(request_id=request_id, computed_tokens=progress.computed_tokens)
         return facts

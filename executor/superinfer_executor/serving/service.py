@@ -38,7 +38,6 @@ class EngineService(engine_pb2_grpc.EngineServicer):
     def __init__(self, engine: Engine, facts_path: Path | None = None) -> None:
         self._engine = engine
         self.registry = StreamRegistry()
-        self._preempted: dict[str, int] = {}
         self._facts: FactsSocket | None = None
         self._limit_bytes = body_limit_bytes(engine.info.max_model_len, engine.max_chars_per_token)
         self._renderer = Renderer(engine.surface, engine.llm, limit_bytes=self._limit_bytes)
@@ -52,14 +51,10 @@ class EngineService(engine_pb2_grpc.EngineServicer):
             settle=self._frames.settle,
             claim=self.registry.claim,
             now_ms=lambda: time.monotonic() * 1000,
-            preemptions=lambda stream: self._preempted.pop(stream.request_id, 0),
         )
         if facts_path is not None:
             self._facts = FactsSocket(
-                facts_path,
-                request_id_of=self._request_id_of,
-                preempted=self._count_preemption,
-                flush=self._frames.flush_soon,
+                facts_path, preempted=self._count_preemption, flush=self._frames.flush_soon
             )
             self._facts.listen(loop)
         engine.llm.listen(self)
@@ -186,11 +181,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
     def _take_facts(self) -> list[work_pb2.StepFacts]:
         return self._facts.take() if self._facts is not None else []
 
-    def _request_id_of(self, engine_id: str) -> str | None:
-        stream = self.registry.find(engine_id)
-        return None if stream is None else stream.request_id
-
     def _count_preemption(self, engine_id: str) -> None:
-        request_id = self._request_id_of(engine_id)
-        if request_id is not None:
-            self._preempted[request_id] = self._preempted.get(request_id, 0) + 1
+        stream = self.registry.find(engine_id)
+        if stream is not None:
+            stream.preemptions += 1

@@ -17,6 +17,7 @@ from superinfer_executor.engine.bodies import Body, parse_body
 from superinfer_executor.engine.openai import CREATED_S, OpenAISurface
 from superinfer_executor.engine.refusals import RequestRefusedError, refusal_of, refusal_of_info
 from superinfer_executor.engine.request import CURRENT_REQUEST, DeliveredGroup
+from superinfer_executor.serving.engine_ids import engine_id_of
 from superinfer_executor.serving.slo_args import slo_args, tier_rank
 from superinfer_proto.v1 import work_pb2
 
@@ -42,7 +43,6 @@ class StreamHooks:
     settle: Callable[[str], None]
     claim: Callable[[str, "Stream"], None]
     now_ms: Callable[[], float]
-    preemptions: Callable[["Stream"], int]
 
 
 class Stream:
@@ -63,6 +63,7 @@ class Stream:
         self.owner = owner
         self.engine_ids: set[str] = set()
         self.cancelled = False
+        self.preemptions = 0
         self._submit = submit
         self._surface = surface
         self._hooks = hooks
@@ -118,7 +119,7 @@ class Stream:
 
     def engine_id(self, prompt: int, choice: int) -> str:
         """Unique over requests, attempts and choices; the engine's facts name it."""
-        engine_id = f"{self.request_id}/{self.attempt}/{prompt * self._per_prompt + choice}"
+        engine_id = self._engine_id_of(prompt * self._per_prompt + choice)
         self.engine_ids.add(engine_id)
         self._hooks.claim(engine_id, self)
         return engine_id
@@ -244,7 +245,7 @@ class Stream:
             # A wholly replayed request ends with the events that follow its last token.
             output.chunk = self._tail() if self._drops_chunks and self.streams else self._take_chunks()
         self._count(output)
-        self._usage.preemptions = self._hooks.preemptions(self)
+        self._usage.preemptions = self.preemptions
         output.usage.CopyFrom(self._usage)
         self._hooks.emit(self, output)
 
@@ -296,4 +297,4 @@ class Stream:
                     choice.tool_end += len((call.get("function") or {}).get("arguments") or "")
 
     def _engine_id_of(self, number: int) -> str:
-        return f"{self.request_id}/{self.attempt}/{number}"
+        return engine_id_of(self.request_id, self.attempt, number)

@@ -59,7 +59,6 @@ class Facts:
         self.path = directory / "facts"
         self.socket = FactsSocket(
             self.path,
-            request_id_of={"r/1/0": "r", "s/1/0": "s"}.get,
             preempted=self.preempted.append,
             flush=self.flushed.set,
         )
@@ -81,13 +80,13 @@ async def test_facts_name_requests_as_the_sidecar_knows_them(tmp_path: Path) -> 
             prefill_tokens=3,
             decode_seqs=2,
             preemptions=(PreemptionFact("r/1/0", "s/1/0", 40),),
-            progress=(ProgressFact("s/1/0", 8), ProgressFact("unknown", 9)),
+            progress=(ProgressFact("with/slash/1/0", 8),),
         )
     )
     (fact,) = facts.socket.take()
     assert (fact.step_ms, fact.prefill_tokens, fact.decode_seqs) == (4.5, 3, 2)
     assert [(p.request_id, p.for_request_id, p.computed_tokens) for p in fact.preemptions] == [("r", "s", 40)]
-    assert [(p.request_id, p.computed_tokens) for p in fact.progress] == [("s", 8)]
+    assert [(p.request_id, p.computed_tokens) for p in fact.progress] == [("with/slash", 8)]
     assert facts.preempted == ["r/1/0"]
     facts.socket.close()
 
