@@ -15,7 +15,8 @@ from watchfiles import awatch
 
 _log = logging.getLogger("superinfer.ingress")
 
-_DEBOUNCE_MS: Final = 100
+_DEBOUNCE_MS: Final = 200
+_STEP_MS: Final = 100
 _POLL_S: Final = 2.0
 
 
@@ -26,7 +27,7 @@ async def watch(paths: Sequence[Path], changed: Callable[[], Awaitable[None]]) -
     while True:
         try:
             async for _ in awatch(
-                *paths, debounce=_DEBOUNCE_MS, step=20, recursive=False, raise_interrupt=False
+                *paths, debounce=_DEBOUNCE_MS, step=_STEP_MS, recursive=False, raise_interrupt=False
             ):
                 await changed()
             return

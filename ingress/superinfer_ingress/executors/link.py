@@ -3,7 +3,7 @@
 Promises: what is submitted in one turn of the event loop travels in one message; an output finds its request
 by one dictionary look-up; when the stream breaks, every request on it hears of it once, and the link tries
 again with growing pauses for as long as it is open.
-Concurrency: two tasks per link (reader with reconnect, writer), all on the event loop.
+Concurrency: one task per link, which connects; messages are handled straight from the read.
 """
 
 import asyncio
@@ -13,32 +13,21 @@ from collections import deque
 from time import monotonic
 from typing import Final
 
-import grpc
-import grpc.aio
+from google.protobuf.message import DecodeError
 
 from superinfer_core.prediction.step_model import StepModel
 from superinfer_ingress.config import ExecutorSettings, TlsSettings
+from superinfer_ingress.executors.duplex import DuplexCall, open_call
 from superinfer_ingress.inflight import InFlight
-from superinfer_proto.v1 import engine_pb2, sidecar_pb2, sidecar_pb2_grpc, work_pb2
+from superinfer_proto.v1 import engine_pb2, sidecar_pb2, work_pb2
 
 _log = logging.getLogger("superinfer.ingress.executors")
 
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
-_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+_CONNECT_S: Final = 5.0
 _COEFFICIENTS: Final = 5
-
-_CHANNEL_OPTIONS: Final = [
-    ("grpc.max_receive_message_length", _MESSAGE_BYTES),
-    ("grpc.max_send_message_length", _MESSAGE_BYTES),
-    ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-]
+_METHOD: Final = "/superinfer.v1.Sidecar/Serve"
 
 
 class ExecutorLink:
@@ -64,8 +53,8 @@ class ExecutorLink:
         self._hello = sidecar_pb2.Hello(ingress_id=ingress_id, version=version)
         self._submits: deque[work_pb2.Submit] = deque()
         self._cancels: deque[work_pb2.Cancel] = deque()
-        self._something_to_send = asyncio.Event()
-        self._call: grpc.aio.StreamStreamCall | None = None
+        self._flushing = False
+        self._call: DuplexCall | None = None
         self._tls = tls
         self._task: asyncio.Task[None] | None = None
 
@@ -93,21 +82,21 @@ class ExecutorLink:
     def drop(self) -> None:
         """Give the current stream up: nothing was heard for too long."""
         if self._call is not None:
-            self._call.cancel()
+            self._call.abort()
 
     def submit(self, request: InFlight, message: work_pb2.Submit, *, work_ms: float) -> None:
         """Send one submit; its outputs go to `request`."""
         self.requests[request.request_id] = request
         self.sent_since_report_ms += work_ms
         self._submits.append(message)
-        self._something_to_send.set()
+        self._send_soon()
 
     def cancel(self, request: InFlight) -> None:
         """Cancel the request's current attempt, and forget it."""
         if self.requests.get(request.request_id) is request:
             del self.requests[request.request_id]
             self._cancels.append(work_pb2.Cancel(request_id=request.request_id, attempt=request.attempt))
-            self._something_to_send.set()
+            self._send_soon()
 
     def forget(self, request: InFlight) -> None:
         """The request is over here; nothing more is expected of it."""
@@ -116,72 +105,71 @@ class ExecutorLink:
 
     async def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S
-        channel = self._channel()
-        try:
-            while True:
-                heard = self.heard_ms
-                try:
-                    await self._serve(channel)
-                except grpc.aio.AioRpcError as error:
-                    _log.debug("executor %s: %s", self.name, error.code().name)
-                except asyncio.CancelledError:
-                    # Cancelling the call ends the read with CancelledError too; only the task's own counts.
-                    task = asyncio.current_task()
-                    if task is not None and task.cancelling():
-                        raise
-                finally:
-                    self._lost()
-                if self.heard_ms > heard:
-                    pause_s = _FIRST_PAUSE_S
-                await asyncio.sleep(pause_s * (0.5 + random.random()))
-                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
-        finally:
-            await channel.close()
+        while True:
+            heard = self.heard_ms
+            try:
+                why = await self._serve()
+            except (OSError, ValueError) as error:
+                why = f"{type(error).__name__}: {error}"
+            finally:
+                self._lost()
+            _log.debug("executor %s: %s", self.name, why)
+            if self.heard_ms > heard:
+                pause_s = _FIRST_PAUSE_S
+            await asyncio.sleep(pause_s * (0.5 + random.random()))
+            pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
-    def _channel(self) -> grpc.aio.Channel:
-        address = self.settings.address
-        if self._tls is None:
-            return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
-        credentials = grpc.ssl_channel_credentials(
-            root_certificates=self._tls.ca.read_bytes(),
-            private_key=self._tls.key.read_bytes(),
-            certificate_chain=self._tls.cert.read_bytes(),
-        )
-        return grpc.aio.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)
+    async def _serve(self) -> str:
+        """One call from its beginning to its end; returns why it ended."""
+        closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def _serve(self, channel: grpc.aio.Channel) -> None:
-        call = sidecar_pb2_grpc.SidecarStub(channel).Serve()  # type: ignore[no-untyped-call]
+        def on_closed(why: str) -> None:
+            if not closed.done():
+                closed.set_result(why)
+
+        async with asyncio.timeout(_CONNECT_S):
+            call = await open_call(
+                self.settings.address,
+                _METHOD,
+                tls=self._tls,
+                on_message=self._on_message,
+                on_closed=on_closed,
+            )
         self._call = call
-        writer: asyncio.Task[None] | None = None
         try:
-            await call.write(sidecar_pb2.ToSidecar(hello=self._hello))
-            writer = asyncio.create_task(self._write(call))
-            while True:
-                message = await call.read()
-                if message is grpc.aio.EOF:
-                    return
-                now_ms = monotonic() * 1000.0
-                self.heard_ms = now_ms
-                if not self.connected:
-                    self.connected = True
-                    _log.info("executor %s: connected to %s", self.name, self.settings.address)
-                self._dispatch(message, now_ms)
+            call.send(sidecar_pb2.ToSidecar(hello=self._hello).SerializeToString())
+            return await closed
         finally:
             self._call = None
-            call.cancel()
-            if writer is not None:
-                writer.cancel()
-                await asyncio.gather(writer, return_exceptions=True)
+            call.abort()
 
-    async def _write(self, call: grpc.aio.StreamStreamCall) -> None:
-        wake = self._something_to_send
-        while True:
-            await wake.wait()
-            wake.clear()
+    def _on_message(self, raw: bytes) -> None:
+        now_ms = monotonic() * 1000.0
+        self.heard_ms = now_ms
+        try:
+            message = sidecar_pb2.FromSidecar.FromString(raw)
+        except DecodeError:
+            _log.warning("executor %s: not a superinfer.v1.FromSidecar; the stream is given up", self.name)
+            self.drop()
+            return
+        if not self.connected:
+            self.connected = True
+            _log.info("executor %s: connected to %s", self.name, self.settings.address)
+        self._dispatch(message, now_ms)
+
+    def _send_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Everything submitted and cancelled in this turn of the loop, in one message."""
+        self._flushing = False
+        if self._call is not None and (self._submits or self._cancels):
             message = sidecar_pb2.ToSidecar(submits=self._submits, cancels=self._cancels)
             self._submits.clear()
             self._cancels.clear()
-            await call.write(message)
+            self._call.send(message.SerializeToString())
 
     def _dispatch(self, message: sidecar_pb2.FromSidecar, now_ms: float) -> None:
         requests = self.requests
