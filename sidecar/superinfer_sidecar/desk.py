@@ -43,7 +43,12 @@ class Desk:
         self.book = book
         self.counters = Counters()
         self.pressure = BackPressure()
-        self.dispatcher = Dispatcher(book, planner, self.counters, pass_through=settings.pass_through)
+        self.dispatcher = Dispatcher(
+            book,
+            planner,
+            self.counters,
+            serves_everyone=settings.pass_through or not settings.enforce,
+        )
         self.engine: EnginePort | None = None
         self.draining = False
         self.last_frame_ms = 0.0
@@ -163,7 +168,12 @@ class Desk:
     def dispatch(self) -> None:
         """Hand the engine what it has places for."""
         if self.engine is not None and self.book.queued:
-            self.dispatcher.run(self.engine, self._clock_ms())
+            now_ms = self._clock_ms()
+            if self._settings.pass_through:
+                self.dispatcher.hand_over_all(self.engine, now_ms)
+                return
+            for request in self.dispatcher.fill_window(self.engine, now_ms):
+                self.end(request, RefusalCode.DEADLINE_EXPIRED, answers.EXPIRED)
 
     def end_all(self) -> None:
         """The process goes: end whatever is left with a well-formed error."""

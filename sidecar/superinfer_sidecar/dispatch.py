@@ -22,41 +22,44 @@ _HANDED_OVER: Final = work_pb2.Submit()
 class Dispatcher:
     """Feeds the engine from the queue; owned by the Desk."""
 
-    def __init__(self, book: Book, planner: Planner, counters: Counters, *, pass_through: bool) -> None:
+    def __init__(self, book: Book, planner: Planner, counters: Counters, *, serves_everyone: bool) -> None:
         self._book = book
         self._planner = planner
         self._counters = counters
-        self._pass_through = pass_through
+        self._serves_everyone = serves_everyone
 
-    def run(self, engine: EnginePort, now_ms: float) -> None:
-        """Hand over what the window has room for."""
-        book = self._book
-        if self._pass_through:
-            for request in list(book.queued.values()):
-                self._send(request, engine, now_ms)
-            return
-        free = self._planner.max_num_seqs - book.dispatched_places
-        if free > 0:
-            self._fill(free, engine, now_ms)
-        over = book.dispatched_places - self._planner.max_num_seqs
-        if book.queued and 0 <= over < self._planner.policy.window_extra:
+    def hand_over_all(self, engine: EnginePort, now_ms: float) -> None:
+        """Everything at once, in order of arrival: the engine's own scheduler decides (baselines)."""
+        for request in list(self._book.queued.values()):
+            self._send(request, engine, now_ms, None)
+
+    def fill_window(self, engine: EnginePort, now_ms: float) -> list[Tracked]:
+        """Hand over what the window has room for; answers whose turn came too late."""
+        book, most = self._book, self._planner.max_num_seqs
+        free = most - book.dispatched_places
+        late = self._fill(free, engine, now_ms) if free > 0 else []
+        if book.queued and 0 <= book.dispatched_places - most < self._planner.policy.window_extra:
             self._use_spare(engine, now_ms)
+        return late
 
     def expired(self, now_ms: float) -> list[Tracked]:
-        """Requests still waiting here that would be late even if they started now.
+        """Requests still waiting here that would be late even if they started now."""
+        waiting = (*self._book.queued.values(), *self._book.rendering.values())
+        slack_ms = self._planner.slack_ms
+        return [r for r in waiting if self._is_lost(r, slack_ms(r.state(), now_ms), now_ms)]
 
-        Until predictions rest on measurements, only those whose first token or end was due already.
+    def _is_lost(self, request: Tracked, slack_ms: float, now_ms: float) -> bool:
+        """Whether it can no longer start in time, and may be ended for it.
+
+        Work that has begun elsewhere, or that was taken in whatever the prediction said, is served late.
+        Until predictions rest on measurements, only a deadline that has passed counts.
         """
-        planner = self._planner
-        if self._pass_through or not planner.policy.shed_lost:
-            return []
-        late = []
-        for request in (*self._book.queued.values(), *self._book.rendering.values()):
-            state = request.state()
-            over = min(first_token_deadline_ms(state), end_deadline_ms(state)) < now_ms
-            if over or (planner.trusted and planner.slack_ms(state, now_ms) < 0):
-                late.append(request)
-        return late
+        if slack_ms >= 0 or self._serves_everyone or not self._planner.policy.shed_lost:
+            return False
+        if request.skip_admission or request.first_token_ms is not None:
+            return False
+        state = request.state()
+        return self._planner.trusted or min(first_token_deadline_ms(state), end_deadline_ms(state)) < now_ms
 
     def gives_way(self, rank: Rank) -> Tracked | None:
         """The least important waiting request (the youngest of them), if sheddable and below `rank`."""
@@ -79,20 +82,25 @@ class Dispatcher:
         full = len(self._book.queued) + (self._book.dispatched_places >= self._planner.max_num_seqs)
         return self._planner.backlog_ms(self.queued_prefill_tokens(), full, left)
 
-    def _fill(self, free: int, engine: EnginePort, now_ms: float) -> None:
+    def _fill(self, free: int, engine: EnginePort, now_ms: float) -> list[Tracked]:
         queued = self._book.queued
-        if len(queued) == 1:
-            chosen = list(queued.values())
-        else:
-            states = [request.state() for request in queued.values()]
-            chosen = [queued[state.request_id] for state in self._planner.order(states, now_ms)]
+        chosen = list(queued.values())
+        if len(chosen) > 1:
+            states = self._planner.order([request.state() for request in chosen], now_ms)
+            chosen = [queued[state.request_id] for state in states]
+        late = []
         for request in chosen:
+            slack_ms = self._planner.slack_ms(request.state(), now_ms)
+            if self._is_lost(request, slack_ms, now_ms):
+                late.append(request)
+                continue
             if request.places > free and self._book.dispatched:
-                return  # it is its turn: it waits for its places, nobody overtakes it into them
-            self._send(request, engine, now_ms)
+                break  # it is its turn: it waits for its places, nobody overtakes it into them
+            self._send(request, engine, now_ms, slack_ms)
             free -= request.places
             if free <= 0:
-                return
+                break
+        return late
 
     def _use_spare(self, engine: EnginePort, now_ms: float) -> None:
         book = self._book
@@ -103,13 +111,12 @@ class Dispatcher:
         for request_id in self._planner.preempting(states, now_ms):
             request = book.queued.get(request_id)
             if request is not None:
-                self._send(request, engine, now_ms)
+                self._send(request, engine, now_ms, self._planner.slack_ms(request.state(), now_ms))
 
-    def _send(self, request: Tracked, engine: EnginePort, now_ms: float) -> None:
+    def _send(self, request: Tracked, engine: EnginePort, now_ms: float, slack_ms: float | None) -> None:
         self._book.dispatch(request)
-        if not self._pass_through:
-            slack = self._planner.slack_ms(request.state(), now_ms)
-            self._counters.observe_slack(request.slo.contract, slack)
+        if slack_ms is not None:
+            self._counters.observe_slack(request.slo.contract, slack_ms)
         slo = request.submit.slo
         slo.elapsed_ms = max(0.0, now_ms - request.arrived_ms)
         if request.first_token_ms is not None:

@@ -267,6 +267,54 @@ def test_work_that_is_displaced_is_shed(monkeypatch):
     assert set(room.engine.holds) == {"b1", "gold"}
 
 
+def waiting_too_long(room: Room, **fields: Any) -> None:
+    """A request that waits behind a full batch until its first token was due."""
+    full_of_bronze(room)
+    submit = work_pb2.Submit(
+        request_id="late", path="/p", body=b"x", slo=bronze(ttft_target_ms=60_000.0), **fields
+    )
+    room.desk.submit([submit], room.ingress)
+    room.render()
+    assert room.ingress.decisions[-1].admitted
+    room.now_ms += 60_001
+
+
+@pytest.mark.parametrize("moment", ["tick", "turn"])
+def test_work_that_waited_past_its_deadline_is_ended_as_expired(profile_of, moment):
+    room = Room(profile=profile_of())
+    waiting_too_long(room)
+    if moment == "tick":
+        room.desk.tick(50.0)
+    else:
+        room.step({"b0": 1}, final=("b0",))
+    assert room.final_codes()["late"] == "deadline_expired"
+    assert "late" not in room.engine.holds
+
+
+SERVED_LATE = {
+    "taken in whatever the prediction said": ({}, {"admission": work_pb2.ADMISSION_MODE_SKIP}),
+    "begun elsewhere": (
+        {},
+        {
+            "admission": work_pb2.ADMISSION_MODE_SKIP,
+            "delivered": [slo_pb2.TokenGroup(token_ids=[1])],
+        },
+    ),
+    "a sidecar that serves everyone": ({"enforce": False}, {}),
+    "a policy that does not shed": ({"policy": SchedulingPolicy(shed_lost=False)}, {}),
+}
+
+
+@pytest.mark.parametrize(("settings", "fields"), SERVED_LATE.values(), ids=SERVED_LATE.keys())
+def test_late_work_that_is_served_all_the_same(profile_of, settings, fields):
+    room = Room(profile=profile_of(), **settings)
+    waiting_too_long(room, **fields)
+    room.desk.tick(50.0)
+    room.step({"b0": 1}, final=("b0",))
+    assert "late" in room.engine.holds
+    assert "late" not in room.final_codes()
+
+
 def first_tokens(room: Room, late_ms: float, count: int) -> list[float]:
     """Predicted TTFT of requests that come out `late_ms` later than they went in, while another one runs."""
     predicted = []

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -316,6 +317,29 @@ PEERS = {
 @pytest.mark.parametrize(("peer", "local"), PEERS.values(), ids=PEERS.keys())
 def test_who_counts_as_local(peer, local):
     assert is_local(peer) is local
+
+
+def own_address() -> str:
+    """An address of this machine that is not loopback; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        return str(probe.getsockname()[0])
+
+
+@pytest.mark.parametrize(("insecure", "served"), [(False, False), (True, True)])
+async def test_a_peer_of_another_machine_needs_tls_or_permission(site, insecure, served):
+    address = own_address()
+    sidecar = await site.start_sidecar(listen="0.0.0.0:0", insecure=insecure)
+    async with grpc.aio.insecure_channel(f"{address}:{sidecar.port}") as channel:
+        call = sidecar_pb2_grpc.SidecarStub(channel).Serve()
+        if served:
+            assert (await call.read()).info.executor == "e0"
+            call.cancel()
+        else:
+            assert await call.code() == grpc.StatusCode.PERMISSION_DENIED
 
 
 def make_certificates(folder: Path) -> None:

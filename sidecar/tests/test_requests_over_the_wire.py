@@ -182,21 +182,6 @@ async def test_skip_admits_what_enforce_would_refuse(site, submit_of, slo_of, bo
     assert not (await ingress.final("skipped")).HasField("error")
 
 
-async def test_work_that_waited_past_its_deadline_is_ended_as_expired(site, submit_of, slo_of, body_of):
-    await site.start_engine(step_ms=2.0, max_num_seqs=1)
-    await site.start_sidecar()
-    ingress = await site.connect()
-    await ingress.send(submit_of("long", body=body_of(LONG)))
-    await ingress.decision("long")
-    skip = work_pb2.ADMISSION_MODE_SKIP
-    await ingress.send(submit_of("late", slo=slo_of("SILVER", ttft_target_ms=60.0), admission=skip))
-    assert (await ingress.decision("late")).admitted
-    final = await ingress.final("late")
-    assert final.error.code == "deadline_expired"
-    assert not ingress.tokens("late")
-    await ingress.send(cancel=("long", 1))
-
-
 async def test_each_ingress_gets_its_own_outputs_only(site, submit_of, body_of):
     await site.start_engine(step_ms=1.0)
     await site.start_sidecar()
