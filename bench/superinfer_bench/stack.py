@@ -23,6 +23,7 @@ from superinfer.serving.process import ProcessEvent, ProcessSpec, Role
 from superinfer.serving.supervisor import Supervisor, log_tail
 
 START_S = 300.0
+READY_S = 90.0
 POLL_S = 0.1
 
 
@@ -173,13 +174,18 @@ async def _running(specs: Sequence[ProcessSpec]) -> AsyncIterator[Supervisor]:
 
 
 async def _until_ready(stack: Stack) -> None:
-    async with httpx.AsyncClient(timeout=5) as client, asyncio.timeout(60):
-        while True:
+    said = "nothing"
+    async with httpx.AsyncClient(timeout=5) as client:
+        for _ in range(int(READY_S / POLL_S)):
             with contextlib.suppress(httpx.HTTPError):
-                if (await client.get(f"{stack.url}/readyz")).status_code == httpx.codes.OK:
+                answer = await client.get(f"{stack.url}/readyz")
+                if answer.status_code == httpx.codes.OK:
                     return
+                said = f"{answer.status_code} {answer.text[:500]}"
             stack.check()
             await asyncio.sleep(POLL_S)
+    tails = [f"{c.spec.name}:\n{log_tail(c.spec.log, 12)}" for c in stack.supervisor.children]
+    raise BenchFailed("\n\n".join([f"/readyz never said yes in {READY_S:g} s, last: {said}", *tails]))
 
 
 def _watch(_event: ProcessEvent) -> None:
