@@ -33,6 +33,7 @@ class FleetSettings:
         truth: what steps really take.
         belief: what decisions think they take; None is the truth.
         noise: relative standard deviation of step times.
+        factor: what decisions multiply predicted totals by, whatever the quantile.
         admission: ask `core.admit`; off for baselines.
         known_lengths: decisions know each answer's length (max_tokens with ignore_eos); else a sketch per contract
             capped at `max_tokens`.
@@ -44,6 +45,7 @@ class FleetSettings:
     truth: StepModel = field(default_factory=lambda: StepModel(5.0, 0.10, 0.0, 0.06, 0.0))
     belief: StepModel | None = None
     noise: float = 0.0
+    factor: float = 1.0
     admission: bool = True
     known_lengths: bool = True
     max_tokens: int = 1024
@@ -133,7 +135,8 @@ class Fleet:
 
     def _context(self, e: int, now_ms: float) -> DecisionContext:
         belief = self.settings.belief or self.settings.truth
-        return DecisionContext(belief, self.policy, forecast=self.forecasts[e].snapshot(now_ms))
+        factor = self.settings.factor
+        return DecisionContext(belief, self.policy, lambda _q: factor, self.forecasts[e].snapshot(now_ms))
 
     def _refresh(self, e: int) -> DecisionContext:
         if self.now - self.refreshed[e] >= FORECAST_REFRESH_MS:

@@ -22,10 +22,11 @@ from superinfer_core.scheduling.slack import (
     end_deadline_ms,
     first_token_deadline_ms,
     pace_deadline_ms,
+    slack_ms,
     tokens_left,
 )
 from superinfer_core.scheduling.state import EngineState, Phase, RequestState
-from superinfer_core.slo import Metric
+from superinfer_core.slo import Metric, Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def admit(candidate: RequestState, state: EngineState, now_ms: float, ctx: Decis
         )
     if _crowds_out(candidate, state, ctx):
         return Admission(False, prediction, _harm(candidate, state, now_ms, ctx, prediction, []))
-    harmed = _harmed(late, state, now_ms, ctx, room_for(candidate.slo.rank, ctx))
+    harmed = _harmed(late, candidate.slo.rank, state, now_ms, ctx)
     if harmed:
         return Admission(False, prediction, _harm(candidate, state, now_ms, ctx, prediction, harmed))
     return Admission(True, prediction)
@@ -119,7 +120,9 @@ def _together(
         others = replace(joined, requests=tuple(r for r in joined.requests if r is not c))
         if _crowds_out(c, others, ctx):
             return None
-    if ctx.policy.order is Order.SLACK and _harmed(rollout.projection.first_ms, state, now_ms, ctx, room):
+    if ctx.policy.order is Order.SLACK and _harmed(
+        rollout.projection.first_ms, max(c.slo.rank for c in candidates), state, now_ms, ctx
+    ):
         return None
     return tuple(answers)
 
@@ -210,9 +213,14 @@ def _crowds_out(candidate: RequestState, state: EngineState, ctx: DecisionContex
 
 
 def _harmed(
-    late: Mapping[str, float], state: EngineState, now_ms: float, ctx: DecisionContext, room: float
+    late: Mapping[str, float],
+    rank: Rank,
+    state: EngineState,
+    now_ms: float,
+    ctx: DecisionContext,
 ) -> list[RequestState]:
     """Admitted requests that miss with the candidates and would not without them."""
+    room = room_for(rank, ctx)
     suspects = []
     step = ctx.model.step_ms(decode_seqs=state.max_num_seqs)
     for r in state.requests:
@@ -224,11 +232,19 @@ def _harmed(
         if r.first_token_ms is not None:
             due = pace_deadline_ms(r) - (tokens_left(r) - 1) * step
         if now_ms + at * factor > due:
-            suspects.append((r, factor, due))
+            suspects.append((r, at, (due - now_ms) / factor))
     if not suspects:
         return []
     without = _roll(state.requests, state, now_ms, ctx, room).projection.first_ms
-    return [r for r, factor, due in suspects if now_ms + without[r.request_id] * factor <= due]
+    harmed = []
+    for r, at, left in suspects:
+        before = without[r.request_id]
+        # One that runs behind is still protected from its equals while it can be kept: else a single wrong
+        # prediction would leave it to everyone who comes later.
+        behind = not r.slo.rank > rank and at - before > 1.0 and slack_ms(r, now_ms, ctx) >= 0
+        if before <= left or behind:
+            harmed.append(r)
+    return harmed
 
 
 def feasible_when_idle(

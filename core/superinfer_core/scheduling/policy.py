@@ -63,7 +63,7 @@ class SchedulingPolicy:
     size_weight: float = 8.0
     broken_weight: float = 8.0
     triage_weight: float = 20.0
-    token_margin: float = 0.97
+    token_margin: float = 0.94
     work_stretch: float = 0.6
     max_preemptions: int = 2
     admission_quantile: float | None = None
