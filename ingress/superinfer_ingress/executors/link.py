@@ -17,8 +17,8 @@ from google.protobuf.message import DecodeError
 
 from superinfer_core.prediction.step_model import StepModel
 from superinfer_ingress.config import ExecutorSettings, TlsSettings
-from superinfer_ingress.executors.duplex import DuplexCall, open_call
 from superinfer_ingress.inflight import InFlight
+from superinfer_proto.duplex import DuplexCall, client_context, open_call
 from superinfer_proto.v1 import engine_pb2, sidecar_pb2, work_pb2
 
 _log = logging.getLogger("superinfer.ingress.executors")
@@ -55,7 +55,7 @@ class ExecutorLink:
         self._cancels: deque[work_pb2.Cancel] = deque()
         self._flushing = False
         self._call: DuplexCall | None = None
-        self._tls = tls
+        self._tls = None if tls is None else client_context(tls.ca, tls.cert, tls.key)
         self._task: asyncio.Task[None] | None = None
 
     @property

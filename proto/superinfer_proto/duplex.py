@@ -1,8 +1,8 @@
 """One bidirectional gRPC call on a connection of its own, spoken by the event loop itself.
 
 grpc.aio carries every message over two more threads and a dozen system calls; at the rate of engine steps
-that is most of what an ingress spends. This is the same wire (HTTP/2, RFC 9113; gRPC over HTTP/2) for the one
-call an executor link makes: one stream per connection, no compression, no header table, so nothing has to be
+that is most of what a proxy spends. This is the same wire (HTTP/2, RFC 9113; gRPC over HTTP/2) for the one
+call a link makes: one stream per connection, no compression, no header table, so nothing has to be
 decoded to know what a peer says.
 
 Promises: `on_message` is called once per message, in order, straight from the read; `on_closed` once, after
@@ -15,11 +15,10 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, cast
 
 from typing_extensions import override
-
-from superinfer_ingress.config import TlsSettings
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PUSH_PROMISE, _PING, _GOAWAY, _WINDOW_UPDATE = (
@@ -231,7 +230,7 @@ async def open_call(
     address: str,
     method: str,
     *,
-    tls: TlsSettings | None,
+    tls: ssl.SSLContext | None,
     on_message: Callable[[bytes], None],
     on_closed: Callable[[str], None],
 ) -> DuplexCall:
@@ -241,23 +240,23 @@ async def open_call(
         OSError: nobody listens there, or TLS failed.
     """
     loop = asyncio.get_running_loop()
-    context = _context(tls) if tls is not None else None
     if address.startswith("unix:"):
-        head = _call_head(method, "localhost", secure=context is not None)
+        head = _call_head(method, "localhost", secure=tls is not None)
         path = address.removeprefix("unix:").removeprefix("//")
         _, call = await loop.create_unix_connection(lambda: DuplexCall(head, on_message, on_closed), path)
         return call
     host, _, port = address.rpartition(":")
-    head = _call_head(method, address, secure=context is not None)
+    head = _call_head(method, address, secure=tls is not None)
     _, call = await loop.create_connection(
-        lambda: DuplexCall(head, on_message, on_closed), host.strip("[]"), int(port), ssl=context
+        lambda: DuplexCall(head, on_message, on_closed), host.strip("[]"), int(port), ssl=tls
     )
     return call
 
 
-def _context(tls: TlsSettings) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=tls.ca)
-    context.load_cert_chain(tls.cert, tls.key)
+def client_context(ca: Path, cert: Path, key: Path) -> ssl.SSLContext:
+    """TLS that shows a certificate and wants one of the same authority, for HTTP/2."""
+    context = ssl.create_default_context(cafile=ca)
+    context.load_cert_chain(cert, key)
     context.set_alpn_protocols(["h2"])
     return context
 
@@ -272,7 +271,7 @@ def _call_head(method: str, authority: str, *, secure: bool) -> bytes:
             b"\x01" + _literal(authority),  # :authority
             b"\x00" + _literal("te") + _literal("trailers"),
             b"\x0f\x10" + _literal("application/grpc"),  # content-type
-            b"\x0f\x2b" + _literal("superinfer-ingress"),  # user-agent
+            b"\x0f\x2b" + _literal("superinfer"),  # user-agent
         )
     )
 
