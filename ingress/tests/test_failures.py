@@ -1,7 +1,9 @@
 """Engines and sidecars that die, executors that fall silent, an ingress that shuts down."""
 
 import concurrent.futures
+import shutil
 import signal
+import subprocess
 
 import pytest
 
@@ -127,6 +129,44 @@ def test_when_the_grace_is_over_a_stream_ends_with_an_event(rig, kit):
         ingress.process.signal(signal.SIGTERM)
         assert b'"code":"shutting_down"' in running.result().content
     assert ingress.process.child.wait(10) == 0
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificates with openssl")
+def test_prompts_travel_to_a_sidecar_under_mutual_tls(rig, kit):
+    directory = rig.directory
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True)
+
+    openssl(
+        *(
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ),
+        *("-subj", "/CN=both sides", "-addext", "subjectAltName=IP:127.0.0.1"),
+        *("-keyout", "key.pem", "-out", "cert.pem"),
+    )
+    key, cert = str(directory / "key.pem"), str(directory / "cert.pem")
+    socket = directory / "engine.sock"
+    rig.engine(socket)
+    sidecar = rig._start(
+        "sidecar-tls",
+        "superinfer_sidecar",
+        *("--listen", "127.0.0.1:0", "--engine-socket", str(socket), "--executor-name", "far"),
+        *("--metrics-port", "-1", "--tls-cert", cert, "--tls-key", key, "--tls-ca", cert),
+    )
+    executor = kit.Executor("far", f"127.0.0.1:{sidecar.wait_ready()['port']}")
+    ingress = rig.ingress([executor], tls={"ca": cert, "cert": cert, "key": key})
+    assert ingress.chat(2).status_code == 200
+    plain = rig.ingress([executor], wait=False)
+    assert plain.chat(2).status_code == 503
 
 
 @pytest.mark.parametrize(
