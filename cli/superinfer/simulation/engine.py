@@ -1,8 +1,8 @@
 """One simulated engine: vLLM's continuous batching, stepped by the plans of superinfer_core.
 
-Promise: deterministic. The model of vLLM V1: a step gives every running sequence its tokens in order, then lets waiting
-ones in while places, tokens and KV last (chunked prefill on); when a running sequence finds no KV the last of the
-batch gives way and computes again later.
+Promise: deterministic. The model of vLLM V1: a step gives every running sequence its tokens in order, then
+lets waiting ones in while places, tokens and KV last (chunked prefill on); when a running sequence finds no
+KV the last of the batch gives way and computes again later.
 """
 
 from dataclasses import dataclass, replace
@@ -52,6 +52,11 @@ class Live:
         other.first_ms, other.last_ms, other.preemptions = self.first_ms, self.last_ms, self.preemptions
         return other
 
+    @property
+    def left(self) -> int:
+        """Tokens to compute before the next one can come out."""
+        return self.job.prompt_tokens + self.output - self.computed
+
     def as_state(self) -> RequestState:
         """What decisions see."""
         if self.state is None:
@@ -69,6 +74,35 @@ class Live:
                 self.preemptions,
             )
         return self.state
+
+
+class _Batch:
+    """What one step computes, as it is put together."""
+
+    __slots__ = ("members", "pairs", "prefill", "prefill_left", "tokens", "tokens_left")
+
+    def __init__(self, tokens_left: int, prefill_left: int) -> None:
+        self.members: list[tuple[Live, int]] = []
+        self.tokens = self.prefill = 0
+        self.pairs = 0.0
+        self.tokens_left = tokens_left
+        self.prefill_left = prefill_left
+
+    def fits(self, live: Live) -> int:
+        """Tokens a running sequence may get."""
+        if live.phase is Phase.PREFILL:
+            return min(live.left, self.prefill_left, self.tokens_left)
+        return min(1, self.tokens_left)
+
+    def add(self, live: Live, tokens: int) -> None:
+        """Give `tokens` to a sequence."""
+        self.members.append((live, tokens))
+        self.tokens += tokens
+        self.tokens_left -= tokens
+        if live.phase is Phase.PREFILL:
+            self.pairs += tokens * (live.computed + 0.5 * tokens)
+            self.prefill += tokens
+            self.prefill_left -= tokens
 
 
 class SimEngine:
@@ -124,25 +158,20 @@ class SimEngine:
         plan = plan_step(self.state(), now_ms, ctx)
         for p in plan.preempt:
             self._preempt(p.victim_id)
-        batch, prefill, pairs = self._fill(plan, ctx)
-        if not batch:
+        batch = self._fill(plan, ctx)
+        if not batch.members:
             return None
-        decode_seqs = context = 0
-        for live, tokens in batch:
-            if live.phase is Phase.DECODE:
-                decode_seqs += 1
-                context += live.computed
-            elif tokens >= live.job.prompt_tokens + live.output - live.computed:
-                decode_seqs += 1  # its sampling costs what a decoding sequence's does
-        self._batch = batch
+        seqs = len(batch.members)
+        context = sum(live.computed for live, _ in batch.members if live.phase is Phase.DECODE)
+        self._batch = batch.members
         self.steps += 1
         step_ms = self.truth.step_ms(
-            decode_seqs=len(batch),
+            decode_seqs=seqs,
             decode_context_tokens=context,
-            prefill_tokens=prefill,
-            prefill_context_tokens2=pairs,
+            prefill_tokens=batch.prefill,
+            prefill_context_tokens2=batch.pairs,
         )
-        return StepFacts(step_ms, prefill, pairs, len(batch), context)
+        return StepFacts(step_ms, batch.prefill, batch.pairs, seqs, context)
 
     def end_step(self, now_ms: float) -> list[Live]:
         """Apply the step that ends at `now_ms`; the requests it finished."""
@@ -167,65 +196,44 @@ class SimEngine:
         self._batch = []
         return finished
 
-    def _fill(self, plan: StepPlan, ctx: DecisionContext) -> tuple[list[tuple[Live, int]], int, float]:
-        """The batch of this step: (request, tokens), prompt tokens, attention pairs."""
+    def _fill(self, plan: StepPlan, ctx: DecisionContext) -> "_Batch":
+        """The batch of this step: running sequences first, then whoever may enter."""
         limits = self.limits
-        shared = ctx.policy.order is not Order.SLACK  # baselines: decodes and prefill share one token budget
-        budget = limits.max_step_tokens
-        prefill_left = plan.prefill_budget_tokens
-        prefill, pairs = 0, 0.0
-        batch: list[tuple[Live, int]] = []
+        batch = _Batch(limits.max_step_tokens, plan.prefill_budget_tokens)
         hold = set(plan.hold)
-        kv_free = limits.kv_total_tokens - self.kv_used
-        blocked = bool(plan.preempt) and shared
+        # vLLM lets nobody in during a step in which it had to take KV from somebody.
+        closed = bool(plan.preempt) and ctx.policy.order is not Order.SLACK
         for request_id in plan.running:
             live = self.running.get(request_id)
-            if live is None:
+            if live is None or request_id in hold:
                 continue
-            want = 1
-            if live.phase is Phase.PREFILL:
-                if request_id in hold:
-                    continue
-                want = min(live.job.prompt_tokens + live.output - live.computed, prefill_left)
-            want = min(want, budget)
-            if want <= 0:
-                continue
-            while want > kv_free and self._give_way(live, batch):
-                kv_free = limits.kv_total_tokens - self.kv_used - sum(n for _, n in batch)
-                blocked = True
-            if want > kv_free or request_id not in self.running:
-                continue
-            batch.append((live, want))
-            budget -= want
-            kv_free -= want
-            if live.phase is Phase.PREFILL:
-                pairs += want * (live.computed + 0.5 * want)
-                prefill += want
-                prefill_left -= want
-        if blocked:
-            return batch, prefill, pairs
+            want = batch.fits(live)
+            while want > self._kv_free(batch) and self._give_way(live, batch):
+                closed = True
+            if 0 < want <= self._kv_free(batch) and request_id in self.running:
+                batch.add(live, want)
+        if closed:
+            return batch
         for request_id in plan.waiting:
-            if len(self.running) >= limits.max_num_seqs or min(budget, prefill_left) <= 0:
+            if len(self.running) >= limits.max_num_seqs:
                 break
             live = self.waiting[request_id]
-            want = min(live.job.prompt_tokens + live.output, prefill_left, budget)
-            if want > kv_free:
+            want = min(live.left, batch.prefill_left, batch.tokens_left)
+            if not 0 < want <= self._kv_free(batch):
                 break
             del self.waiting[request_id]
             self.running[request_id] = live
             live.phase = Phase.PREFILL
             live.state = None
-            batch.append((live, want))
-            pairs += want * 0.5 * want
-            prefill += want
-            budget -= want
-            prefill_left -= want
-            kv_free -= want
-        return batch, prefill, pairs
+            batch.add(live, want)
+        return batch
 
-    def _give_way(self, live: Live, batch: list[tuple[Live, int]]) -> bool:
+    def _kv_free(self, batch: "_Batch") -> int:
+        return self.limits.kv_total_tokens - self.kv_used - batch.tokens
+
+    def _give_way(self, live: Live, batch: "_Batch") -> bool:
         """Free KV for `live`: the last of the batch that has not been given tokens yet is preempted."""
-        planned = {r.job.request_id for r, _ in batch}
+        planned = {r.job.request_id for r, _ in batch.members}
         for request_id in reversed(self.running):
             if request_id not in planned:
                 self._preempt(request_id)

@@ -1,7 +1,7 @@
 """Many engines, one clock: arrivals, admission, routing, steps.
 
-Promise: deterministic for a seed. Routing is the product's: executors ranked by load, the best asked first, at most
-one more asked (design section 5), then the request is refused.
+Promise: deterministic for a seed. Routing is the product's: executors ranked by load, the best asked first,
+at most one more asked (design section 5), then the request is refused.
 """
 
 import random
@@ -17,8 +17,7 @@ from superinfer_core.scheduling.admission import admit
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.forecast import ArrivalForecast
 from superinfer_core.scheduling.policy import Order, SchedulingPolicy
-from superinfer_core.scheduling.state import Phase, RequestState
-from superinfer_core.slo import Tier
+from superinfer_core.slo import RequestSlo
 
 FORECAST_REFRESH_MS = 50.0
 
@@ -35,8 +34,8 @@ class FleetSettings:
         noise: relative standard deviation of step times.
         factor: what decisions multiply predicted totals by, whatever the quantile.
         admission: ask `core.admit`; off for baselines.
-        known_lengths: decisions know each answer's length (max_tokens with ignore_eos); else a sketch per contract
-            capped at `max_tokens`.
+        known_lengths: decisions know each answer's length (max_tokens with ignore_eos); else a sketch per
+            contract capped at `max_tokens`.
         seed: of noise and routing.
     """
 
@@ -162,7 +161,7 @@ class Fleet:
         self.tally.refused(job.slo.contract)
         return set()
 
-    def _admit(self, e: int, job: Job, slo, expected: int, outcome: Outcome) -> bool:  # type: ignore[no-untyped-def]
+    def _admit(self, e: int, job: Job, slo: RequestSlo, expected: int, outcome: Outcome) -> bool:
         engine = self.engines[e]
         live = Live(job, slo, expected)
         if self.decisions is not None:
@@ -188,10 +187,9 @@ class Fleet:
         engines = self.engines
         if len(engines) == 1:
             return [0]
-        if len(engines) > 8:  # an ingress with many executors compares a few (power of choices), not all
-            picks = self.rnd.sample(range(len(engines)), 8)
-        else:
-            picks = list(range(len(engines)))
+        # An ingress with many executors compares a few of them, not all.
+        few = min(8, len(engines))
+        picks = self.rnd.sample(range(len(engines)), few)
 
         def load(e: int) -> tuple[float, int]:
             engine = engines[e]
@@ -238,11 +236,3 @@ class Fleet:
             self.tally.served(live.job.slo.contract, kept=outcome.kept)
         else:
             self.tally.refused(live.job.slo.contract)
-
-
-def pending(state: RequestState) -> bool:
-    """Whether a request has not started."""
-    return state.phase is Phase.WAITING and state.first_token_ms is None
-
-
-TIERS = (Tier.GOLD, Tier.SILVER, Tier.BRONZE)

@@ -3,10 +3,12 @@
 Promise: pure; an empty run gives zeros, never an exception.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from superinfer.simulation.contracts import ContractTally
-from superinfer.simulation.fleet import TIERS, Outcome, Run
+from superinfer.simulation.fleet import Outcome, Run
+from superinfer_core.slo import Tier
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -17,19 +19,20 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def summarise(run: Run, tally: ContractTally) -> dict[str, Any]:
-    """One entry of `runs`."""
-    outcomes = list(run.outcomes.values())
-    seconds = max(1e-9, run.end_ms / 1000.0)
-    kept = sum(o.kept for o in outcomes)
+def summarise(runs: Sequence[Run]) -> dict[str, Any]:
+    """One entry of `runs`, of one run or of the parts of a fleet."""
+    outcomes = [o for run in runs for o in run.outcomes.values()]
+    end_ms = max((run.end_ms for run in runs), default=0.0)
+    seconds = max(1e-9, end_ms / 1000.0)
     ttft = [o.first_ms - o.job.arrived_ms for o in outcomes if o.first_ms is not None]
     itl = [i for o in outcomes if (i := mean_itl_ms(o)) is not None]
-    fulfilled = tally.fulfilled()
+    fulfilled = contracts_fulfilled(outcomes)
     return {
-        "goodput_rps": kept / seconds,
-        "tokens_per_s": run.tokens / seconds,
+        "seconds": seconds,
+        "goodput_rps": sum(o.kept for o in outcomes) / seconds,
+        "tokens_per_s": sum(run.tokens for run in runs) / seconds,
         "refused": sum(o.refusal is not None for o in outcomes),
-        "preempted": run.preempted,
+        "preempted": sum(run.preempted for run in runs),
         "wrongly_admitted": sum(o.admitted and not o.kept for o in outcomes),
         "tiers": {
             t.value.lower(): {
@@ -37,12 +40,25 @@ def summarise(run: Run, tally: ContractTally) -> dict[str, Any]:
                 "admitted": sum(o.job.tier is t and o.admitted for o in outcomes),
                 "kept": sum(o.job.tier is t and o.kept for o in outcomes),
             }
-            for t in TIERS
+            for t in Tier
         },
         "kept_of_contracts": sum(fulfilled.values()) / len(fulfilled) if fulfilled else 0.0,
         "ttft_ms": {"p50": percentile(ttft, 0.5), "p99": percentile(ttft, 0.99)},
         "itl_ms": {"p50": percentile(itl, 0.5), "p99": percentile(itl, 0.99)},
+        "steps": sum(run.steps for run in runs),
     }
+
+
+def contracts_fulfilled(outcomes: Sequence[Outcome]) -> dict[str, bool]:
+    """Per contract, whether percentiles over the admitted and availability both held over the run."""
+    tally = ContractTally(1.0)
+    for o in outcomes:
+        tally.offered(o.job.slo.contract, o.job.tier)
+        if o.refusal is not None:
+            tally.refused(o.job.slo.contract)
+        else:
+            tally.served(o.job.slo.contract, kept=o.kept)
+    return tally.fulfilled()
 
 
 def mean_itl_ms(o: Outcome) -> float | None:
