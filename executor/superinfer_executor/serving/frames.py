@@ -57,10 +57,12 @@ class FrameAssembler:
 
     def begin_step(self, engine_ids: Iterable[str]) -> None:
         """An engine step has arrived with output for these."""
+        if any(self._sinks.values()):
+            self._flush()  # what came too late for the step before
         self.step += 1
         self._awaited = {engine_id for engine_id in engine_ids if self._is_running(engine_id)}
         if self._awaited:
-            self._loop.call_later(LATE_S, self._flush_late, self.step)
+            self._loop.call_later(LATE_S, self._look_for_late, self.step)
 
     def settle(self, engine_id: str) -> None:
         """This one has said all it says in this step, or will say nothing more."""
@@ -93,6 +95,11 @@ class FrameAssembler:
         self._flush_is_due = False
         if not self._awaited:
             self._flush()
+
+    def _look_for_late(self, step: int) -> None:
+        # A timer may fire before the readers had their turn, when the whole process was kept waiting.
+        if step == self.step and self._awaited:
+            self._loop.call_soon(self._flush_late, step)
 
     def _flush_late(self, step: int) -> None:
         if step == self.step and self._awaited:

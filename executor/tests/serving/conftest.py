@@ -241,6 +241,19 @@ def two_engines(
             engine.stop()
 
 
+@pytest.fixture
+def last_engines(two_engines: tuple[EngineProcess, EngineProcess]) -> tuple[EngineProcess, EngineProcess]:
+    """The same engines, for tests that end them."""
+    if os.environ.get("SUPERINFER_TEST_ENGINES"):
+        pytest.skip("engines that stay up")
+    return two_engines
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever ends engines comes after everybody who needs them."""
+    items.sort(key=lambda item: "last_engines" in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def engine(two_engines: tuple[EngineProcess, EngineProcess]) -> EngineProcess:
     return two_engines[0]

@@ -1,4 +1,7 @@
-"""How an executor process ends: with its work done, with its engine, and never leaving the engine behind."""
+"""How an executor process ends: with its work done, with its engine, and never leaving the engine behind.
+
+Ends the engines of the other tests, so these come last (see conftest).
+"""
 
 import asyncio
 import os
@@ -6,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,26 +17,6 @@ import grpc.aio
 import pytest
 
 LONG = {"prompt": "Once upon a time", "temperature": 0, "ignore_eos": True, "stream": True}
-
-
-@pytest.fixture(scope="module")
-def mortals(
-    tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, wire: Any
-) -> Iterator[dict[str, Any]]:
-    """Three engines to end, started together; two of them with vLLM's own schedulers."""
-    directory = tmp_path_factory.mktemp("mortals")
-    schedulers = {"drained": "fcfs", "coreless": "priority"}
-    engines = {
-        name: wire.EngineProcess(directory / name, tiny_model, "--scheduler", scheduler)
-        for name, scheduler in schedulers.items()
-    }
-    try:
-        for engine in engines.values():
-            engine.wait_ready()
-        yield engines
-    finally:
-        for engine in engines.values():
-            engine.stop()
 
 
 def is_alive(pid: int) -> bool:
@@ -53,11 +35,10 @@ def wait_gone(pids: list[int]) -> None:
 
 
 @pytest.mark.vllm
-async def test_sigterm_finishes_what_runs_and_refuses_what_comes(mortals: Any, wire: Any) -> None:
-    engine = mortals["drained"]
+async def test_sigterm_finishes_what_runs_and_refuses_what_comes(last_engines: Any, wire: Any) -> None:
+    engine = last_engines[0]
     cores = engine.core_pids()
     async with wire.connect(engine) as sidecar:
-        assert sidecar.info.scheduler == "fcfs"
         running, late = wire.new_id(), wire.new_id()
         await sidecar.send(wire.submit(running, wire.COMPLETIONS, {**LONG, "max_tokens": 300}))
         while (running, 1) not in sidecar.answers:
@@ -76,20 +57,8 @@ async def test_sigterm_finishes_what_runs_and_refuses_what_comes(mortals: Any, w
 
 
 @pytest.mark.vllm
-async def test_resume_needs_our_scheduler(mortals: Any, wire: Any) -> None:
-    async with wire.connect(mortals["coreless"]) as sidecar:
-        assert sidecar.info.scheduler == "priority"
-        request = wire.submit(wire.new_id(), wire.COMPLETIONS, {**LONG, "max_tokens": 5})
-        delivered = wire.delivered_of((await sidecar.ask_one(request)).outputs[:2])
-        answer = await sidecar.ask_one(
-            wire.submit(wire.new_id(), wire.COMPLETIONS, {**LONG, "max_tokens": 5}, delivered=delivered)
-        )
-    assert answer.final.error.code == "not_resumable"
-
-
-@pytest.mark.vllm
-async def test_a_dead_engine_core_is_told_and_ends_the_process(mortals: Any, wire: Any) -> None:
-    engine = mortals["coreless"]
+async def test_a_dead_engine_core_is_told_and_ends_the_process(last_engines: Any, wire: Any) -> None:
+    engine = last_engines[1]
     cores = engine.core_pids()
     async with wire.connect(engine) as sidecar:
         await sidecar.send(wire.submit(cut := wire.new_id(), wire.COMPLETIONS, {**LONG, "max_tokens": 900}))
