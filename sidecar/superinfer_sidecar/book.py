@@ -6,8 +6,12 @@ stages. Nothing here decides.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from superinfer_sidecar.tracked import Stage, Tracked
+
+LARGEST_BODY_BYTES: Final = 32 << 20
+"""Bodies travel whole, in messages that must stay below gRPC's bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Book:
 
     def fits(self, body_bytes: int) -> bool:
         """Whether a body of this size could ever wait here."""
-        return body_bytes <= self._bounds.body_bytes
+        return body_bytes <= min(self._bounds.body_bytes, LARGEST_BODY_BYTES)
 
     def has_room(self, body_bytes: int) -> bool:
         """Whether one more request of this size may wait here."""

@@ -7,6 +7,7 @@ when an engine answers again.
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -27,6 +28,9 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
+_MESSAGE_BYTES: Final = 8 << 20
+"""A message is closed once it is so large: far below what gRPC takes, also with one large body more."""
+_TOKEN_ID_BYTES: Final = 5
 _CALM_PER_S: Final = 800.0
 _FIRST_RETRY_S: Final = 0.05
 _LAST_RETRY_S: Final = 1.0
@@ -38,16 +42,20 @@ class _RenderOutbox(Outbox):
 
     def __init__(self) -> None:
         super().__init__(_CALM_PER_S)
-        self.requests: list[engine_pb2.RenderRequest] = []
+        self.requests: deque[engine_pb2.RenderRequest] = deque()
 
     @override
     def take(self) -> bytes:
-        """All of them as one batch."""
-        if not self.requests:
-            return b""
-        data = engine_pb2.RenderBatch(requests=self.requests).SerializeToString()
-        self.requests.clear()
-        return data
+        """All of them as one batch, or as many as make a message of reasonable size."""
+        batch = engine_pb2.RenderBatch()
+        size = 0
+        while self.requests and size < _MESSAGE_BYTES:
+            request = self.requests.popleft()
+            size += len(request.body)
+            batch.requests.append(request)
+        if self.requests:
+            self.poke()
+        return batch.SerializeToString()
 
 
 class EngineLink(Outbox):
@@ -86,13 +94,17 @@ class EngineLink(Outbox):
 
     @override
     def take(self) -> bytes:
-        """All submits and cancels as one message."""
-        if not self._submits and not self._cancels:
-            return b""
-        data = engine_pb2.ToEngine(submits=self._submits.values(), cancels=self._cancels).SerializeToString()
-        self._submits.clear()
+        """All cancels and submits as one message, or as many as make one of reasonable size."""
+        message = engine_pb2.ToEngine(cancels=self._cancels)
         self._cancels.clear()
-        return data
+        size = 0
+        while self._submits and size < _MESSAGE_BYTES:
+            submit = self._submits.pop(next(iter(self._submits)))
+            size += len(submit.body) + _TOKEN_ID_BYTES * len(submit.prompt_token_ids)
+            message.submits.append(submit)
+        if self._submits:
+            self.poke()
+        return message.SerializeToString()
 
 
 class EngineConnection:

@@ -94,13 +94,15 @@ class IngressLink(Outbox):
 async def serve_ingress(context: Any, link: IngressLink, desk: Desk) -> None:
     """Run one stream until either side ends it, or the ingress is too slow or talks nonsense."""
     reading = asyncio.create_task(_read_for_ever(context, link, desk))
-    tasks: list[asyncio.Task[Any]] = [
-        reading,
-        asyncio.create_task(link.write_for_ever(context.write)),
-        asyncio.create_task(link.ending.wait()),
-    ]
+    writing = asyncio.create_task(link.write_for_ever(context.write))
+    ending = asyncio.create_task(link.ending.wait())
+    tasks: tuple[asyncio.Task[Any], ...] = (reading, writing, ending)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        desk.ingress_lost(link)
+        # A status can only follow a write that is done.
+        link.close()
+        await asyncio.wait([writing], timeout=_PATIENCE_S)
     finally:
         desk.ingress_lost(link)
         link.written.set()  # nothing more will be: nobody waits for it
@@ -120,7 +122,8 @@ async def serve_ingress(context: Any, link: IngressLink, desk: Desk) -> None:
 
 
 async def _abort(context: Any, code: grpc.StatusCode, message: str) -> None:
-    with contextlib.suppress(TimeoutError):
+    """End the stream with a status; one nobody reads takes it later, or when its connection ends."""
+    with contextlib.suppress(TimeoutError, grpc.aio.InternalError):
         async with asyncio.timeout(_PATIENCE_S):
             await context.abort(code, message)
 

@@ -19,6 +19,7 @@ class Outbox:
     def __init__(self, calm_per_s: float) -> None:
         self._calm_per_s = calm_per_s
         self._pokes = 0
+        self._closed = False
         self._wake = asyncio.Event()
         self.written = asyncio.Event()
         """Set while nothing is pending or being written."""
@@ -34,12 +35,19 @@ class Outbox:
         self.written.clear()
         self._wake.set()
 
+    def close(self) -> None:
+        """Let the write under way be the last one."""
+        self._closed = True
+        self._wake.set()
+
     async def write_for_ever(self, write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Write whatever is pending until cancelled or the stream breaks."""
+        """Write whatever is pending until closed or cancelled, or the stream breaks."""
         wake, clock = self._wake, asyncio.get_running_loop().time
         since_s, busy = clock(), False
-        while True:
+        while not self._closed:
             await wake.wait()
+            if self._closed:
+                return
             elapsed_s = clock() - since_s
             if elapsed_s > WINDOW_S:
                 busy = self._pokes > self._calm_per_s * elapsed_s

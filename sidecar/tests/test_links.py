@@ -82,6 +82,21 @@ def test_a_cancel_takes_back_what_was_not_sent_yet():
     assert link.take() == b""
 
 
+def test_large_bodies_are_spread_over_messages():
+    link = EngineLink(engine_pb2.EngineInfo())
+    body = b"x" * (3 << 20)
+    for i in range(7):
+        link.submit(work_pb2.Submit(request_id=f"r{i}", attempt=1, body=body))
+        link.render(f"r{i}", "/p", body)
+    for outbox, parse in ((link, engine_pb2.ToEngine), (link.renders, engine_pb2.RenderBatch)):
+        seen = []
+        while data := outbox.take():
+            assert len(data) < 16 << 20
+            message = parse.FromString(data)
+            seen += [each.request_id for each in getattr(message, "submits", None) or message.requests]
+        assert seen == [f"r{i}" for i in range(7)]
+
+
 def test_bodies_to_render_travel_together():
     link = EngineLink(engine_pb2.EngineInfo())
     link.render("a", "/p", b"1")
