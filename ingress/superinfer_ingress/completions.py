@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from superinfer_core.contract.effective import EffectiveContract, OnInfeasible
@@ -236,7 +236,8 @@ class Completions:
                 if slo is None:
                     continue
                 degraded = record.served is Served.DEGRADED
-                if await self._placement.place(request, work, slo, skip_admission=degraded) is None:
+                there = work if record.served_by is None else replace(work, pool=record.served_by.pool)
+                if await self._placement.place(request, there, slo, skip_admission=degraded) is None:
                     return
         record.served = Served.AS_ASKED
         raise Refused(refusal)
@@ -268,7 +269,7 @@ class Completions:
 
     async def _deliver(self, exchange: Exchange, request: InFlight, record: Record) -> None:
         record.admitted = request.decision is not None and request.decision.admitted
-        if request.stream and request.has_output:
+        if request.stream and (request.has_output or request.ending is Ending.FINISHED):
             await self._stream(exchange, request, record)
             return
         await request.wait(_ended)

@@ -172,3 +172,19 @@ def test_a_promise_of_headers_alone_is_kept_or_refused(open_ingress, kit):
     kit.until(lambda: any(r["id"] == "alone" for r in open_ingress.records(1)), "its line in the log")
     record = next(r for r in open_ingress.records(1) if r["id"] == "alone")
     assert (record["contract"], record["kept"]) == ("", True)
+
+
+def test_a_fallback_in_another_pool_is_served_there(rig, kit):
+    one, two = rig.executor(pool="fast"), rig.executor(pool="cheap")
+    instead = {"onInfeasible": "Fallback", "fallbackRef": {"name": "patient"}}
+    ingress = rig.ingress(
+        [one, two],
+        [
+            kit.contract("hasty", objectives={"TTFT": 1}, poolRef={"name": "fast"}, **instead),
+            kit.contract("patient", poolRef={"name": "cheap"}),
+        ],
+    )
+    kit.until(lambda: ingress.metric("superinfer_executor_serving") == 2, "both executors")
+    answer = ingress.chat(1, headers=kit.under("hasty"))
+    assert (answer.status_code, answer.headers["x-superinfer-outcome"]) == (200, "fallback")
+    assert answer.headers["x-superinfer-executor"] == two.name
