@@ -1,14 +1,15 @@
 """How long answers get: a quantile sketch of output tokens per contract.
 
-Promise: bounded memory whatever arrives; every answer lies between generated + 1 and the cap. Not thread-safe: one
-owner observes, decisions take plain integers.
+Promise: bounded memory whatever arrives; every answer lies between generated + 1 and the cap. Not
+thread-safe: one owner observes, decisions take plain integers.
 
-The sketch is a histogram over logarithmic buckets (DDSketch, arXiv 1908.10693): relative error bounded, mergeable by
-adding counts. Old observations fade by halving, so that a contract whose use changes is followed.
+The sketch is a histogram over logarithmic buckets (DDSketch, arXiv 1908.10693): relative error bounded,
+mergeable by adding counts. Old observations fade by halving, so that a contract whose use changes is
+followed.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil, log
 from typing import Final
 
@@ -40,6 +41,11 @@ class LengthSketch:
         """Weight of what was observed, after fading."""
         return self._total
 
+    @property
+    def counts(self) -> Sequence[float]:
+        """Weight per bucket."""
+        return self._counts
+
     def observe(self, tokens: int) -> None:
         """Learn the length of a finished answer; what is not a positive count is ignored."""
         if tokens < 1:
@@ -52,14 +58,14 @@ class LengthSketch:
 
     def merge(self, other: "LengthSketch") -> None:
         """Add what `other` saw."""
-        self._counts = [a + b for a, b in zip(self._counts, other._counts, strict=True)]
+        self._counts = [a + b for a, b in zip(self._counts, other.counts, strict=True)]
         self._total = sum(self._counts)
 
     def quantile(self, q: float, *, generated: int = 0, cap: int) -> int:
         """Total output tokens not exceeded with probability `q`, given `generated` are out already.
 
-        Conditioning keeps only lengths above `generated`. Knowing nothing (or nothing that long) answers `cap`:
-        the safe side for a promise.
+        Conditioning keeps only lengths above `generated`. Knowing nothing (or nothing that long) answers
+        `cap`: the safe side for a promise.
         """
         least = generated + 1
         if cap <= least:

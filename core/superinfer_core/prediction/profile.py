@@ -1,9 +1,10 @@
 """The offline profile of a model on an engine and a machine: what `superinfer profile` writes.
 
-Promise: `load_json(dump_json())` is the identity; anything unusable is a ProfileInvalid that says what is wrong. JSON of
-less than 50 KB. An edge type (pydantic); decisions take `Profile.step_model`.
+Promise: `load_json(dump_json())` is the identity; anything unusable is a ProfileInvalid that says what is
+wrong. JSON of less than 50 KB. An edge type (pydantic); decisions take `Profile.step_model`.
 """
 
+from itertools import pairwise
 from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -73,7 +74,7 @@ class Profile(_Closed):
     @model_validator(mode="after")
     def _residuals_rise(self) -> Self:
         pairs = [(r.quantile, r.factor) for r in self.residuals]
-        if pairs != sorted(pairs) or any(a[1] > b[1] for a, b in zip(pairs, pairs[1:], strict=False)):
+        if pairs != sorted(pairs) or any(a[1] > b[1] for a, b in pairwise(pairs)):
             msg = "residuals must be ordered by quantile, with factors that do not fall"
             raise ValueError(msg)
         return self
@@ -91,7 +92,10 @@ class Profile(_Closed):
         )
 
     def factor(self, quantile: float) -> float:
-        """The residual factor at `quantile`: of the next listed quantile at or above it, else the last; 1 if none."""
+        """The residual factor at `quantile`: of the next listed quantile at or above it, else the last.
+
+        1 if none.
+        """
         for r in self.residuals:
             if r.quantile >= quantile - 1e-9:
                 return r.factor

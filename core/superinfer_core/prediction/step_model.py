@@ -1,11 +1,11 @@
 """How long one engine step takes: a linear model small enough to fit offline and to correct online.
 
-Promise: pure and total; any finite non-negative input gives a finite, non-negative time. Frozen values, safe to
-share between threads and tasks.
+Promise: pure and total; any finite non-negative input gives a finite, non-negative time. Frozen values,
+safe to share between threads and tasks.
 
-The form is the usual one of serving papers (SCORPIO, arXiv 2505.23022, fits `a*B*L + b*B + c*L + d`; SLOs-Serve,
-arXiv 2504.08784, a roofline of the same terms): a constant, the sequences decoding, the context they read, the
-prompt tokens computed, and the attention those tokens pay to the context before them.
+The form is the usual one of serving papers (SCORPIO, arXiv 2505.23022, fits `a*B*L + b*B + c*L + d`;
+SLOs-Serve, arXiv 2504.08784, a roofline of the same terms): a constant, the sequences decoding, the context
+they read, the prompt tokens computed, and the attention those tokens pay to the context before them.
 """
 
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ class StepModel:
         per_decode_seq_ms: each sequence that decodes one token.
         per_decode_context_token_ms: each token of context a decoding sequence attends to.
         per_prefill_token_ms: each prompt token computed.
-        per_prefill_context_token2_ms: each (prompt token x context token) pair of attention; the pairs of a chunk
-            are chunk * (context before + chunk / 2).
+        per_prefill_context_token2_ms: each (prompt token x context token) pair of attention; the pairs of a
+            chunk are chunk * (context before + chunk / 2).
     """
 
     base_ms: float

@@ -1,10 +1,11 @@
 """Whether one request can be promised: its own objectives, and nobody else's lost for it.
 
-Promise: never raises for any state; pure. In an idle engine a request is admitted exactly if it is feasible when idle.
+Promise: never raises for any state; pure. In an idle engine a request is admitted exactly if it is feasible
+when idle.
 
-Both halves (design section 5): the predicted quantile of the *whole* time meets every objective after the work ahead,
-and no admitted request that would be kept without the candidate is pushed past its own deadline. Room for what higher
-ranks still bring is left in the projection (`policy.reserve_share`).
+Both halves (design section 5): the predicted quantile of the *whole* time meets every objective after the
+work ahead, and no admitted request that would be kept without the candidate is pushed past its own
+deadline. Room for what higher ranks still bring is left in the projection (`policy.reserve_share`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ def admit(candidate: RequestState, state: EngineState, now_ms: float, ctx: Decis
     """Decide about `candidate`, which is not among `state.requests`."""
     prediction, late = _predict(candidate, state, now_ms, ctx)
     if candidate.slo.best_effort or ctx.policy.order is not Order.SLACK:
-        return Admission(True, prediction)
+        return Admission(admitted=True, prediction=prediction)
     broken = _broken(candidate, prediction)
     if broken is not None and broken[0] is Metric.TTFT:
         displaced = displaced_for(candidate, state, now_ms, ctx)
@@ -70,14 +71,24 @@ def admit(candidate: RequestState, state: EngineState, now_ms: float, ctx: Decis
     if broken is not None:
         metric, predicted, required = broken
         return Admission(
-            False, prediction, _infeasible(candidate, state, now_ms, ctx, metric, predicted, required)
+            admitted=False,
+            prediction=prediction,
+            refusal=_infeasible(candidate, state, now_ms, ctx, metric, predicted, required),
         )
     if _crowds_out(candidate, state, ctx):
-        return Admission(False, prediction, _harm(candidate, state, now_ms, ctx, prediction, []))
+        return Admission(
+            admitted=False,
+            prediction=prediction,
+            refusal=_harm(candidate, state, now_ms, ctx, prediction, []),
+        )
     harmed = _harmed(late, candidate.slo.rank, state, now_ms, ctx)
     if harmed:
-        return Admission(False, prediction, _harm(candidate, state, now_ms, ctx, prediction, harmed))
-    return Admission(True, prediction)
+        return Admission(
+            admitted=False,
+            prediction=prediction,
+            refusal=_harm(candidate, state, now_ms, ctx, prediction, harmed),
+        )
+    return Admission(admitted=True, prediction=prediction)
 
 
 def admit_all(
@@ -112,7 +123,7 @@ def _together(
     answers = []
     for c in candidates:
         prediction = _prediction(c, rollout, joined, now_ms, ctx)
-        answers.append(Admission(True, prediction))
+        answers.append(Admission(admitted=True, prediction=prediction))
         if c.slo.best_effort or ctx.policy.order is not Order.SLACK:
             continue
         if _broken(c, prediction) is not None:

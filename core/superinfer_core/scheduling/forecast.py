@@ -1,10 +1,10 @@
 """What is still to come: the recent load of every rank, so that admission leaves room for the higher ones.
 
-Promise: bounded memory (at most `MAX_RANKS` ranks); a snapshot is frozen. ArrivalForecast has one owner (the sidecar,
-the simulator); not thread-safe.
+Promise: bounded memory (at most `MAX_RANKS` ranks); a snapshot is frozen. ArrivalForecast has one owner
+(the sidecar, the simulator); not thread-safe.
 
-Every arrival counts, admitted or not: what was refused would have come too. Load is an exponentially decayed mean over
-the window, as in the scheduling study (`reference/scheduling-study.md`, point 3).
+Every arrival counts, admitted or not: what was refused would have come too. Load is an exponentially
+decayed mean over the window, as in the scheduling study (`reference/scheduling-study.md`, point 3).
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,8 @@ class ForecastSnapshot:
 
     Attributes:
         loads: per rank.
-        tolerance_ms: the shortest wait a recent arrival could bear before its first token; what a step may not exceed.
+        tolerance_ms: the shortest wait a recent arrival could bear before its first token; what a step may
+            not exceed.
     """
 
     loads: tuple[RankLoad, ...] = ()
@@ -115,6 +116,7 @@ class ArrivalForecast:
             hold_ms: how long it will hold a place in the batch.
             tolerance_ms: its TTFT target less its own prefill.
             count: weight of the arrival, where it is spread over several executors.
+            budget_left: what its contract's error budget has left.
         """
         self._decay(now_ms)
         if rank not in self._loads and len(self._loads) >= MAX_RANKS:

@@ -23,22 +23,16 @@ OrderKey = tuple[float | int | str, ...]
 def order_key(r: RequestState, now_ms: float, ctx: DecisionContext) -> OrderKey:
     """Sort key of one request; smaller goes first.
 
-    Slack order (design section 5): savable before lost; then urgency bucket; then contracts that can still hold,
-    less budget left first; then rank, arrival, id.
+    Slack order (design section 5): savable before lost; then urgency bucket; then contracts that can still
+    hold, less budget left first; then rank, arrival, id.
     """
     slo = r.slo
     rank = slo.rank
     kind = ctx.policy.order
     if kind is Order.SLACK:
-        slack = slack_ms(r, now_ms, ctx)
+        slack, shared = _slack_and_shared(r, now_ms, ctx)
         lost = slack < 0
-        bucket = 0
-        if not lost:
-            # From the whole prefill, not from what is left of it: progress must not cost a request its turn,
-            # or prefills of like slack take turns and all come late (least laxity first thrashes).
-            work = ctx.model.prefill_work_ms(r.prompt_tokens + r.output_tokens)
-            shared = ctx.policy.work_stretch * work - needed_ms(r, ctx)
-            bucket = ctx.policy.urgency.bucket(slack - shared, slack_target_ms(r))
+        bucket = 0 if lost else ctx.policy.urgency.bucket(slack - shared, slack_target_ms(r))
         return (
             lost,
             bucket,
@@ -59,6 +53,30 @@ def order_key(r: RequestState, now_ms: float, ctx: DecisionContext) -> OrderKey:
     return (r.arrived_ms, r.request_id)
 
 
+def _slack_and_shared(r: RequestState, now_ms: float, ctx: DecisionContext) -> tuple[float, float]:
+    """Slack, and what urgency takes off it.
+
+    Urgency counts `work_stretch` times the whole prefill, not what is left of it: progress must not cost a
+    request its turn, or prefills of like slack take turns and all come late (least laxity first thrashes).
+    """
+    model, slo = ctx.model, r.slo
+    whole = r.prompt_tokens + r.output_tokens
+    shared = (
+        ctx.policy.work_stretch
+        * whole
+        * (model.per_prefill_token_ms + 0.5 * model.per_prefill_context_token2_ms * whole)
+    )
+    need = needed_ms(r, ctx)
+    if r.first_token_ms is None and slo.e2e_ms is None:  # the usual case, without the detours of slack_ms
+        if slo.ttft_ms is None or slo.best_effort:
+            return inf, 0.0
+        return r.arrived_ms + slo.ttft_ms - now_ms - need, shared - need
+    return slack_ms(r, now_ms, ctx), shared - need
+
+
 def order(requests: Iterable[RequestState], now_ms: float, ctx: DecisionContext) -> list[RequestState]:
     """`requests` in the order they should be served."""
-    return sorted(requests, key=lambda r: order_key(r, now_ms, ctx))
+    several = list(requests)
+    if len(several) > 1:
+        several.sort(key=lambda r: order_key(r, now_ms, ctx))
+    return several

@@ -1,6 +1,7 @@
 """Settings of every scheduling decision, as one frozen value parsed from a YAML mapping.
 
-Promise: a parsed policy is usable; anything else is a PolicyInvalid that names the field, the value and the fix.
+Promise: a parsed policy is usable; anything else is a PolicyInvalid that names the field, the value and the
+fix.
 """
 
 from collections.abc import Mapping
@@ -35,21 +36,32 @@ class PolicyInvalid(ValueError):
 class SchedulingPolicy:
     """How this executor schedules.
 
+    Defaults were chosen in simulation (docs of `superinfer simulate`; the scheduling study's engine, with and
+    without attention cost, bursts included).
+
     Attributes:
         order: see Order; the baselines have no step budget and no preemption for deadlines.
         urgency: slack to urgency.
+        work_stretch: a prefill counts as needed so many times its own work when it is put in order: 0 is
+            earliest deadline first, 1 latest start first.
         step_budget: prefill tokens per step follow the tightest token deadline.
-        max_step_ms: no step is planned longer than this (a request that arrives meanwhile waits for its end).
+        token_margin: share of the tightest token slack a step may use.
+        max_step_ms: no step is planned longer than this (whoever arrives meanwhile waits for its end).
         arrival_share: share of the shortest wait a recent arrival could bear that a step may take.
-        min_prefill_tokens: a step with prefill waiting computes at least so many tokens, unless a token is due.
-        reserve_share: share of the higher ranks' recent load that admission leaves free.
-        reserve_places: share of the places the higher ranks' recent load would hold that admission leaves free.
+        min_prefill_tokens: a step that computes any prompt computes at least so many tokens.
+        reserve_share: share of the higher ranks' recent prefill load that admission leaves free.
+        reserve_places: share of the places the higher ranks' recent load would hold that admission leaves
+            free.
+        size_weight: places a request must find free beyond its own per multiple of the usual size of its
+            rank: under overload small requests keep more contracts than large ones.
+        broken_weight: places a request must find free beyond its own when its contract cannot hold any more.
+        triage_weight: the same per unit of error budget below the mean of its rank: under overload it is
+            better to lose one contract than a little of all.
         max_preemptions: how often one request may be displaced.
         admission_quantile: quantile of the prediction admission must keep; None takes the contract's.
-        admission_margin_ms: added to every predicted first token (the step under way when a request arrives).
-        displace: admission may displace lower-ranked work that was admitted and has not started.
+        admission_margin_ms: added to every predicted first token on a busy engine.
         shed_lost: work that cannot be kept any more may be refused instead of served last.
-        window_extra: places beyond max_num_seqs that the sidecar feeds the engine, for requests that may preempt.
+        window_extra: places beyond max_num_seqs that the sidecar feeds the engine, for whoever may preempt.
     """
 
     order: Order = Order.SLACK
@@ -68,7 +80,6 @@ class SchedulingPolicy:
     max_preemptions: int = 2
     admission_quantile: float | None = None
     admission_margin_ms: float = 0.0
-    displace: bool = False
     shed_lost: bool = True
     window_extra: int = 2
 
@@ -103,7 +114,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "window_extra": (0, 1024),
 }
 _WHOLE = {"min_prefill_tokens", "max_preemptions", "window_extra"}
-_SWITCHES = {"step_budget", "displace", "shed_lost"}
+_SWITCHES = {"step_budget", "shed_lost"}
 
 
 def _parse(name: str, value: Any) -> Any:

@@ -1,11 +1,12 @@
 """Where an engine's backlog leads: a fluid rollout of its batch under the step budget.
 
-Promise: deterministic and bounded (O(n log n) in the requests); needs no clock. It is what admission believes, so it
+Promise: deterministic and bounded (O(n log n) in the requests); needs no clock. It is what admission
+believes, so it
 errs late: prefill gets only the time the tightest pace in the batch leaves.
 
-Within a phase the batch is constant, so steps are all alike: a step takes `tau`, the least of the paces of those
-decoding and the step cap; `dec` of it is decoding, the rest prefill. Phases end when a prefill is done or a
-sequence ends.
+Within a phase the batch is constant, so steps are all alike: a step takes `tau`, the least of the paces of
+those decoding and the step cap; `dec` of it is decoding, the rest prefill. Phases end when a prefill is
+done or a sequence ends.
 """
 
 from dataclasses import dataclass
@@ -51,6 +52,17 @@ def step_cap_ms(ctx: DecisionContext, fixed_ms: float) -> float:
     return min(policy.max_step_ms, max(2 * fixed_ms, policy.arrival_share * ctx.forecast.tolerance_ms))
 
 
+class _Item:
+    """A job in the rollout: what is left of its prefill, and whether it has a place."""
+
+    __slots__ = ("job", "started", "work")
+
+    def __init__(self, job: RequestState, work: float) -> None:
+        self.job = job
+        self.work = work
+        self.started = job.phase is Phase.PREFILL
+
+
 def project(
     jobs: list[RequestState],
     decodes: list[RequestState],
@@ -63,68 +75,80 @@ def project(
 
     `room` is the share of prefill time that is left to them (`room_for`).
     """
-    model = ctx.model
-    places = state.max_num_seqs
-    active: list[tuple[float, float]] = []
-    context = 0
-    for r in decodes:
-        left = tokens_left(r)
-        context += r.computed_tokens
-        active.append((float(left), (pace_deadline_ms(r) - now_ms) / left))
-    heapify(active)
-    per_seq = model.per_decode_seq_ms
-    if active:
-        per_seq += model.per_decode_context_token_ms * context / len(active)
-    base = model.base_ms
+    model, places = ctx.model, state.max_num_seqs
+    active = _paces(decodes, now_ms)
+    base, per_seq = model.base_ms, model.per_decode_seq_ms
+    if decodes:
+        per_seq += model.per_decode_context_token_ms * sum(r.computed_tokens for r in decodes) / len(decodes)
     cap = step_cap_ms(ctx, base + per_seq * min(places, len(active) + len(jobs)))
     if cap == inf:
         cap = base + model.per_prefill_token_ms * state.max_step_tokens
-    inside = sum(1 for j in jobs if j.phase is Phase.PREFILL)
-    queue = [
-        [j, model.prefill_work_ms(j.prefill_left_tokens, j.computed_tokens) / room, j.phase is Phase.PREFILL]
-        for j in jobs
-    ]
+    queue = [_Item(j, model.prefill_work_ms(j.prefill_left_tokens, j.computed_tokens) / room) for j in jobs]
+    inside = sum(1 for item in queue if item.started)
     first: dict[str, float] = {}
     t = k = 0.0
-    tau = cap
+    tau, stale = cap, True  # stale: the tightest pace has to be looked for again
     while queue:
-        at = 0
-        if len(active) + inside >= places:
-            while at < len(queue) and not queue[at][2]:
-                at += 1
-            if at == len(queue):  # nobody may enter before a sequence ends
-                end = heappop(active)[0] if active else k + 1.0
-                t += (end - k) * (base + per_seq * (len(active) + 1))
-                k = end
-                continue
-        item = queue[at]
-        job, work, started = item
-        seqs = len(active)
-        fixed = base + per_seq * (seqs + 1)
-        tau = cap
-        for _, pace in active:
-            if fixed < pace < tau:
-                tau = pace
-        per_step = max(0.05 * fixed, tau - fixed)
-        steps = work / per_step
-        if active and steps > active[0][0] - k:  # a sequence ends first
-            end = heappop(active)[0]
-            t += (end - k) * (per_step + fixed)
-            item[1] = work - (end - k) * per_step
-            k = end
-            if not started:
-                item[2] = True
-                inside += 1
+        at = _next(queue, len(active) + inside < places)
+        fixed = base + per_seq * (len(active) + 1)
+        if at < 0:  # nobody may enter before a sequence ends
+            end, pace = heappop(active) if active else (k + 1.0, inf)
+            t += (end - k) * fixed
+            k, stale = end, stale or pace <= tau
             continue
-        t += work + steps * fixed
+        item = queue[at]
+        if stale:
+            tau, stale = _step_ms(active, fixed, cap), False
+        per_step = max(0.05 * fixed, tau - fixed)
+        steps = item.work / per_step
+        if active and steps > active[0][0] - k:  # a sequence ends first
+            end, pace = heappop(active)
+            t += (end - k) * (per_step + fixed)
+            item.work -= (end - k) * per_step
+            k, stale = end, pace <= tau
+            inside += not item.started
+            item.started = True
+            continue
+        t += item.work + steps * fixed
         k += steps
         del queue[at]
-        inside -= started
-        first[job.request_id] = t
-        left = tokens_left(job)
+        inside -= item.started
+        first[item.job.request_id] = t
+        left = tokens_left(item.job)
         if left > 1:
-            heappush(active, (k + left - 1, own_pace_ms(job)))
-    return Projection(first, min(tau, cap))
+            pace = own_pace_ms(item.job)
+            heappush(active, (k + left - 1, pace))
+            stale = stale or pace < tau
+    return Projection(first, tau)
+
+
+def _paces(decodes: list[RequestState], now_ms: float) -> list[tuple[float, float]]:
+    """(step in which it ends, time per token that keeps it) of every decoding sequence, as a heap."""
+    active = []
+    for r in decodes:
+        left = tokens_left(r)
+        active.append((float(left), (pace_deadline_ms(r) - now_ms) / left))
+    heapify(active)
+    return active
+
+
+def _next(queue: list[_Item], free: bool) -> int:
+    """Index of the first job that has a place or may take one; -1 if there is none."""
+    if free:
+        return 0
+    for at, item in enumerate(queue):
+        if item.started:
+            return at
+    return -1
+
+
+def _step_ms(active: list[tuple[float, float]], fixed_ms: float, cap_ms: float) -> float:
+    """Length of a step: the tightest pace that bare decoding can keep, at most the cap."""
+    tau = cap_ms
+    for _, pace in active:
+        if fixed_ms < pace < tau:
+            tau = pace
+    return tau
 
 
 def room_for(rank: Rank, ctx: DecisionContext) -> float:

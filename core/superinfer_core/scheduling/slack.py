@@ -2,8 +2,9 @@
 
 Promise: pure and total; infinite where nothing is promised. Milliseconds on the caller's monotonic clock.
 
-A request keeps its ITL when (last - first token) / (n - 1) is within the target, so token k (from 0) is due at
-first + k * target: time won on earlier tokens pays for later ones, and time lost can be made up while tokens remain.
+A request keeps its ITL when (last - first token) / (n - 1) is within the target, so token k (from 0) is due
+at first + k * target: time won on earlier tokens pays for later ones, and time lost can be made up while
+tokens remain.
 """
 
 from math import inf
@@ -56,9 +57,9 @@ def tokens_left(r: RequestState) -> int:
 def token_slack_ms(r: RequestState, now_ms: float) -> float:
     """How long the step that brings the next token may take; may be negative.
 
-    Ahead of its pace a request may spend all it has won. Behind it, it gets the time per token that still makes the
-    last one due (`pace_deadline_ms`), so that one late token does not stop all prefill at once. E2E bounds the pace
-    from the start.
+    Ahead of its pace a request may spend all it has won. Behind it, it gets the time per token that still
+    makes the last one due (`pace_deadline_ms`), so that one late token does not stop all prefill at once.
+    E2E bounds the pace from the start.
     """
     next_due = next_token_deadline_ms(r) - now_ms
     left = tokens_left(r)
@@ -81,13 +82,20 @@ def needed_ms(r: RequestState, ctx: DecisionContext, chunk_tokens: int = 2048) -
     """Predicted time until the next token of a request that runs at once and alone."""
     if r.phase is Phase.DECODE:
         return ctx.model.step_ms(decode_seqs=1, decode_context_tokens=r.computed_tokens)
-    left = r.prefill_left_tokens
-    return ctx.model.prefill_ms(left, context_tokens=r.computed_tokens, chunk_tokens=chunk_tokens)
+    model, left, computed = ctx.model, r.prefill_left_tokens, r.computed_tokens
+    if left > chunk_tokens:
+        return model.prefill_ms(left, context_tokens=computed, chunk_tokens=chunk_tokens)
+    return (
+        model.base_ms
+        + model.per_decode_seq_ms
+        + left * (model.per_prefill_token_ms + model.per_prefill_context_token2_ms * (computed + 0.5 * left))
+    )
 
 
 def slack_ms(r: RequestState, now_ms: float, ctx: DecisionContext) -> float:
-    """Deadline less now less the time still needed: the least over TTFT, resumed pace and E2E; inf without any.
+    """Deadline less now less the time still needed: the least over TTFT, resumed pace and E2E.
 
+    Infinite without any.
     A request whose first token is out counts by its pace only while it waits to come back after a preemption.
     """
     need = needed_ms(r, ctx)
@@ -101,7 +109,7 @@ def slack_ms(r: RequestState, now_ms: float, ctx: DecisionContext) -> float:
 
 
 def slack_target_ms(r: RequestState) -> float:
-    """The target slack is a fraction of: TTFT before the first token, else E2E, else the pace of the answer."""
+    """What slack is a fraction of: TTFT before the first token, else E2E, else the pace of the answer."""
     slo = r.slo
     if slo.ttft_ms is not None and r.first_token_ms is None:
         return slo.ttft_ms

@@ -1,7 +1,8 @@
 """The plan of one engine step: who gets tokens, how much prefill, who gives way.
 
-Promise: pure; a plan names only requests of the state; a victim is never more important than the one it gives way to,
-was displaced less often than the policy allows, and keeps its own deadline by prediction (or has none to keep).
+Promise: pure; a plan names only requests of the state; a victim is never more important than the one it
+gives way to, was displaced less often than the policy allows, and keeps its own deadline by prediction (or
+has none to keep).
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from superinfer_core.scheduling.slack import (
     tokens_left,
 )
 from superinfer_core.scheduling.state import EngineState, Phase, RequestState
-
 
 DISPLACING_HEAD: Final = 4
 """How far into the queue a request may stand and still displace: bounds the time of a plan."""
@@ -92,7 +92,8 @@ def _entering(ahead: list[RequestState], preempt: tuple[Preempt, ...]) -> tuple[
 def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, ctx: DecisionContext) -> float:
     """Time a step may spend on prefill: what the tightest running token deadline leaves after decoding.
 
-    Scheduling study, point 2: (least token slack - decode time). A sequence that cannot be kept even by bare decode
+    Scheduling study, point 2: (least token slack - decode time). A sequence that cannot be kept even by
+    bare decode
     steps does not count: it must not stop everyone else's prefill. `prefills` sequences share the step.
     """
     policy, model = ctx.policy, ctx.model
@@ -122,9 +123,9 @@ def _chunks(
 ) -> tuple[int, tuple[str, ...]]:
     """(prompt tokens of the step, running prefills that are held).
 
-    Time is spent in serving order over running and waiting prefills. The engine gives chunks to running ones first, so
-    one that comes after a waiting request is held while that request can use the step; tokens then add up in the
-    engine's own sequence, each at the price of its context.
+    Time is spent in serving order over running and waiting prefills. The engine gives chunks to running
+    ones first, so one that comes after a waiting request is held while that request can use the step;
+    tokens then add up in the engine's own sequence, each at the price of its context.
     """
     most = max(0, state.max_step_tokens - len(decodes))
     entering = ahead[: max(0, free)]
@@ -166,11 +167,11 @@ def _preemptions(
     now_ms: float,
     ctx: DecisionContext,
 ) -> tuple[Preempt, ...]:
-    """At most one displacement per step: for the first of the queue's head that would miss by waiting for a place."""
+    """At most one displacement per step: for the first in the queue that would miss by waiting."""
     if not ahead or ctx.policy.max_preemptions <= 0 or len(running) < state.max_num_seqs:
         return ()
     step = ctx.model.step_ms(decode_seqs=len(running))
-    # A place comes free when the shortest answer ends; waiting for it is cheaper than computing a victim again.
+    # A place comes free when the shortest answer ends; waiting is cheaper than computing a victim again.
     free_in = 2 * step * min((tokens_left(r) for r in running if r.phase is Phase.DECODE), default=inf)
     lowest = max(r.slo.rank for r in running)
     for head in ahead[:DISPLACING_HEAD]:
@@ -203,7 +204,7 @@ def _victim(
 def displaceable(
     r: RequestState, head: RequestState, now_ms: float, step_ms: float, ctx: DecisionContext
 ) -> bool:
-    """Whether running `r` may give its place to `head`: less important, and kept all the same when it resumes."""
+    """Whether `r` may give its place to `head`: less important, and kept all the same when it resumes."""
     if not r.slo.rank > head.slo.rank or r.preemptions >= ctx.policy.max_preemptions:
         return False
     return spare_after_resume_ms(r, head, now_ms, step_ms, ctx) >= 0 or r.slo.rank.sheddable

@@ -1,17 +1,19 @@
 """Urgency: slack turned into a bounded weight and a small bucket number, by a profile that is data.
 
-Promise: total and bounded: infinities, NaN and numbers of any size give a weight within the profile's clamp and a
-bucket in 0..63. Frozen values.
+Promise: total and bounded: infinities, NaN and numbers of any size give a weight within the profile's clamp
+and a bucket in 0..63. Frozen values.
 
-Two forms. Segmented: steps over slack, as the first users wrote it (> 200 ms slow, 100 to 200 ms once, < 100 ms
-twice). Exponential: exp(-k * slack) clamped in the exponent before it is raised, so that k = 5 and a slack of minus a
-minute is a number like any other.
+Two forms. Segmented: steps over slack, as the first users wrote it (> 200 ms slow, 100 to 200 ms once, <
+100 ms twice). Exponential: exp(-k * slack) clamped in the exponent before it is raised, so that k = 5 and a
+slack of minus a minute is a number like any other.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import exp, floor, isfinite, log
+from itertools import pairwise
+from math import exp, floor, isfinite, isnan, log
 from typing import Any, Final, TypeVar
 
 _E = TypeVar("_E", bound=StrEnum)
@@ -49,7 +51,7 @@ def _finite(value: float, fallback: float) -> float:
         number = float(value)
     except OverflowError:
         return 1e300 if value > 0 else -1e300
-    if number != number:  # noqa: PLR0124 - the NaN test
+    if isnan(number):
         return fallback
     return min(1e300, max(-1e300, number))
 
@@ -91,6 +93,11 @@ class UrgencyProfile:
     smoothing: float = 0.0
     min_urgency: float = 0.001
     max_urgency: float = 100.0
+    _bounds: tuple[float, ...] = field(init=False, repr=False, compare=False, default=())
+
+    def __post_init__(self) -> None:
+        """Keep the bounds of the segments ascending, to find a bucket by bisection."""
+        object.__setattr__(self, "_bounds", tuple(s.above for s in reversed(self.segments)))
 
     def urgency(self, slack_ms: float, target_ms: float) -> float:
         """Weight in [min_urgency, max_urgency]; never falls when slack falls."""
@@ -108,12 +115,10 @@ class UrgencyProfile:
     def bucket(self, slack_ms: float, target_ms: float) -> int:
         """Small number that sorts: 0 is the most urgent; never rises when slack falls."""
         if self.form is Form.SEGMENTED:
-            x = self._scaled(slack_ms, target_ms)
-            last = len(self.segments)
-            for i, s in enumerate(self.segments):
-                if x >= s.above:
-                    return min(MAX_BUCKET, last - i)
-            return 0
+            # Ordinary slack of the default profile needs no care: this runs for every request and step.
+            plain = self.scale is Scale.ABSOLUTE_MS and self.smoothing == 0 and -1e15 < slack_ms < 1e15
+            x = slack_ms if plain else self._scaled(slack_ms, target_ms)
+            return min(MAX_BUCKET, bisect_right(self._bounds, x))
         top = log(self.max_urgency)
         span = top - log(self.min_urgency)
         if span <= 0:
@@ -184,7 +189,7 @@ def _segments(value: object) -> tuple[Segment, ...]:
         segments.append(
             Segment(_number(item, "above", 0.0, least=-1e9), _number(item, "urgency", 1.0, least=0.0))
         )
-    for a, b in zip(segments, segments[1:], strict=False):
+    for a, b in pairwise(segments):
         if not (a.above > b.above and a.urgency <= b.urgency):
             raise UrgencyProfileInvalid(
                 "segments", (a.above, b.above), "order by falling `above` and rising `urgency`"
