@@ -11,23 +11,16 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-import grpc
-import grpc.aio
+from google.protobuf.message import DecodeError
 from typing_extensions import override
 
+from superinfer_proto.duplex import DuplexCall, open_call
 from superinfer_proto.v1 import engine_pb2, work_pb2
 from superinfer_sidecar.outbox import Outbox
 
 _LOG = logging.getLogger(__name__)
 _RUN: Final = "/superinfer.v1.Engine/Run"
 _RENDER: Final = "/superinfer.v1.Engine/Render"
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", 64 << 20),
-    ("grpc.max_send_message_length", 64 << 20),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-)
 _MESSAGE_BYTES: Final = 8 << 20
 """A message is closed once it is so large: far below what gRPC takes, also with one large body more."""
 _TOKEN_ID_BYTES: Final = 5
@@ -142,51 +135,103 @@ class EngineConnection:
         retry_s = _FIRST_RETRY_S
         while True:
             self._give_up.clear()
-            async with grpc.aio.insecure_channel(self._target, options=_OPTIONS) as channel:
-                served = await self._serve(channel)
+            served = await self._serve()
             retry_s = _FIRST_RETRY_S if served else min(_LAST_RETRY_S, retry_s * 2)
             await asyncio.sleep(retry_s)
 
-    async def _serve(self, channel: Any) -> bool:
+    async def _serve(self) -> bool:
         """Serve one connection to its end; answers whether an engine was there."""
-        run = channel.stream_stream(_RUN)(wait_for_ready=False)
+        session = _Session(self._on_frame, self._on_rendered)
         try:
             async with asyncio.timeout(_GREETING_S):
-                first = await run.read()
-            if first is grpc.aio.EOF:
-                return False
-            info = engine_pb2.FromEngine.FromString(first).info
-        except (grpc.RpcError, TimeoutError):
+                await session.open(self._target)
+                info = await session.greeting
+        except (OSError, ConnectionError, TimeoutError):
+            session.close()
             return False
         link = EngineLink(info)
-        render = channel.stream_stream(_RENDER)()
         self._on_up(link)
         _LOG.info("engine serves", extra={"generation": info.generation, "model": info.model})
         try:
             await _first_to_end(
-                self._read_frames(run),
-                self._read_rendered(render),
-                link.write_for_ever(run.write),
-                link.renders.write_for_ever(render.write),
+                link.write_for_ever(session.run),
+                link.renders.write_for_ever(session.render),
+                session.closed.wait(),
                 self._give_up.wait(),
             )
         finally:
+            session.close()
             self._on_lost()
-            _LOG.warning("engine lost", extra={"generation": info.generation})
-            run.cancel()
-            render.cancel()
+            _LOG.warning("engine lost", extra={"generation": info.generation, "why": session.why})
         return True
 
-    async def _read_frames(self, run: Any) -> None:
-        parse = engine_pb2.FromEngine.FromString
-        while (raw := await run.read()) is not grpc.aio.EOF:
-            message = parse(raw)
-            if message.HasField("frame"):
-                self._on_frame(message.frame, raw)
 
-    async def _read_rendered(self, render: Any) -> None:
-        while (raw := await render.read()) is not grpc.aio.EOF:
-            self._on_rendered(engine_pb2.RenderedBatch.FromString(raw))
+class _Session:
+    """The two calls of one connection to an engine; once closed it says nothing more."""
+
+    def __init__(
+        self,
+        on_frame: Callable[[work_pb2.Frame, bytes], None],
+        on_rendered: Callable[[engine_pb2.RenderedBatch], None],
+    ) -> None:
+        self._on_frame = on_frame
+        self._on_rendered = on_rendered
+        self._calls: list[DuplexCall] = []
+        self.greeting: asyncio.Future[engine_pb2.EngineInfo] = asyncio.get_running_loop().create_future()
+        self.closed = asyncio.Event()
+        self.why = ""
+
+    async def open(self, target: str) -> None:
+        """Begin both calls; raises OSError where nobody listens."""
+        for method, take in ((_RUN, self._take_run), (_RENDER, self._take_rendered)):
+            call = await open_call(target, method, tls=None, on_message=take, on_closed=self._end)
+            self._calls.append(call)
+
+    async def run(self, data: bytes) -> None:
+        """Send one ToEngine."""
+        self._calls[0].send(data)
+
+    async def render(self, data: bytes) -> None:
+        """Send one RenderBatch."""
+        self._calls[1].send(data)
+
+    def close(self) -> None:
+        """End both calls; nothing is passed on any more."""
+        self._end("closed here")
+        for call in self._calls:
+            call.abort()
+
+    def _end(self, why: str) -> None:
+        if self.closed.is_set():
+            return
+        self.why = why
+        self.closed.set()
+        if not self.greeting.done():
+            self.greeting.set_exception(ConnectionError(why))
+            self.greeting.exception()  # seen: nobody may be waiting any more
+
+    def _take_run(self, raw: bytes) -> None:
+        if self.closed.is_set():
+            return
+        try:
+            message = engine_pb2.FromEngine.FromString(raw)
+        except DecodeError:
+            self._end("the engine talks nonsense")
+            return
+        if not self.greeting.done():
+            self.greeting.set_result(message.info)
+        elif message.HasField("frame"):
+            self._on_frame(message.frame, raw)
+
+    def _take_rendered(self, raw: bytes) -> None:
+        if self.closed.is_set():
+            return
+        try:
+            batch = engine_pb2.RenderedBatch.FromString(raw)
+        except DecodeError:
+            self._end("the engine talks nonsense")
+            return
+        self._on_rendered(batch)
 
 
 async def _first_to_end(*coroutines: Coroutine[Any, Any, object]) -> None:
@@ -199,5 +244,5 @@ async def _first_to_end(*coroutines: Coroutine[Any, Any, object]) -> None:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             for result in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(result, Exception) and not isinstance(result, grpc.RpcError):
+                if isinstance(result, Exception):
                     _LOG.error("engine stream failed", exc_info=result)
