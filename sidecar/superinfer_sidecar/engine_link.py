@@ -125,6 +125,7 @@ class EngineConnection:
         self._on_frame = on_frame
         self._on_rendered = on_rendered
         self._give_up = asyncio.Event()
+        self._absence = ""
 
     def give_up(self) -> None:
         """Drop the engine that is connected (it stalls); a new connection is tried at once."""
@@ -146,9 +147,11 @@ class EngineConnection:
             async with asyncio.timeout(_GREETING_S):
                 await session.open(self._target)
                 info = await session.greeting
-        except (OSError, ConnectionError, TimeoutError):
+        except (OSError, TimeoutError) as error:
             session.close()
+            self._note_absence(f"{type(error).__name__}: {error}")
             return False
+        self._absence = ""
         link = EngineLink(info)
         self._on_up(link)
         _LOG.info("engine serves", extra={"generation": info.generation, "model": info.model})
@@ -164,6 +167,12 @@ class EngineConnection:
             self._on_lost()
             _LOG.warning("engine lost", extra={"generation": info.generation, "why": session.why})
         return True
+
+    def _note_absence(self, why: str) -> None:
+        """Say why there is no engine, once per reason: it may stay away for long."""
+        if why != self._absence:
+            self._absence = why
+            _LOG.info("no engine yet (%s): %s", self._target, why)
 
 
 class _Session:
