@@ -193,7 +193,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare_tiny(tmp_path_factory.mktemp("models") / "tiny")
 
 
-def make_engine(model: Path, **options: Any) -> DrivenEngine:
+def started_engine(model: Path, **options: Any) -> DrivenEngine:
     from vllm import LLM
 
     llm = LLM(
@@ -226,13 +226,19 @@ def _vllm_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def make_engine(_vllm_environment: None, tiny_model: Path) -> Callable[..., DrivenEngine]:
+    """An engine of its own for a module that needs other options."""
+    return lambda **options: started_engine(tiny_model, **options)
+
+
+@pytest.fixture(scope="session")
 def _roomy_engine(_vllm_environment: None, tiny_model: Path) -> DrivenEngine:
-    return make_engine(tiny_model)
+    return started_engine(tiny_model)
 
 
 @pytest.fixture(scope="session")
 def _tight_engine(_vllm_environment: None, tiny_model: Path) -> DrivenEngine:
-    return make_engine(tiny_model, num_gpu_blocks_override=33, max_model_len=1_024)
+    return started_engine(tiny_model, num_gpu_blocks_override=33, max_model_len=1_024)
 
 
 @pytest.fixture
