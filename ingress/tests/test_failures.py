@@ -108,7 +108,7 @@ def test_shutting_down_finishes_streams_and_refuses_new_work(rig, kit):
     executor = rig.executor(step_ms=10)
     ingress = rig.ingress([executor])
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        running = pool.submit(ingress.chat, 150, stream=True)
+        running = pool.submit(ingress.chat, 300, stream=True)
         kit.until(lambda: ingress.metric("superinfer_ledger_tokens") > 0, "the first token")
         ingress.process.signal(signal.SIGTERM)
         kit.until(lambda: ingress.client.get("/readyz").status_code == 503, "draining")

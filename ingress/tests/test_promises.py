@@ -71,7 +71,7 @@ def test_a_quota_of_concurrency_frees_its_place(rig, kit):
     executor = rig.executor(step_ms=20)
     ingress = rig.ingress([executor], [kit.contract("one", quota={"concurrency": 1})])
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        long = pool.submit(ingress.chat, 40, kit.under("one"))
+        long = pool.submit(ingress.chat, 150, kit.under("one"))
         kit.until(lambda: ingress.metric("superinfer_requests_in_flight") == 1, "the first to run")
         assert ingress.chat(1, headers=kit.under("one")).status_code == 429
         assert long.result().status_code == 200
@@ -157,7 +157,7 @@ def test_one_request_too_many_is_saturated_and_counted(rig, kit):
     executor = rig.executor(step_ms=20)
     ingress = rig.ingress([executor], [kit.contract("gold", availability="99")], limits={"inFlight": 1})
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        long = pool.submit(ingress.chat, 30)
+        long = pool.submit(ingress.chat, 150)
         kit.until(lambda: ingress.metric("superinfer_ledger_tokens") > 0, "the first to run")
         answer = ingress.chat(1, headers=kit.under("gold"))
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "saturated")
