@@ -168,6 +168,7 @@ class StepwiseLLM(AsyncLLM):  # type: ignore[misc]
             self.output_processor.add_request(child, prompt_text, None, choice, queue)
         else:
             token_ids = [token for group in groups for token in group.token_ids]
+            self.renderer.validate_token_ids(token_ids)  # one the model lacks would end the engine
             params.extra_args = {**params.extra_args, RESUME_KEY: token_ids}
             self.output_processor.add_request(child, prompt_text, None, choice, None)
             if await replay(self, child, groups, queue, by_step=owner.parsed):

@@ -17,6 +17,7 @@ from superinfer_executor.engine.bodies import Body, parse_body
 from superinfer_executor.engine.openai import CREATED_S, OpenAISurface
 from superinfer_executor.engine.refusals import RequestRefusedError, refusal_of, refusal_of_info
 from superinfer_executor.engine.request import CURRENT_REQUEST, DeliveredGroup
+from superinfer_executor.engine.resumable import why_not_resumable
 from superinfer_executor.serving.engine_ids import engine_id_of
 from superinfer_executor.serving.slo_args import slo_args, tier_rank
 from superinfer_proto.v1 import work_pb2
@@ -207,10 +208,8 @@ class Stream:
     def _take(self, body: Body) -> None:
         """Make the body ours: its id, salt and priority are not the client's to choose."""
         request, submit = body.request, self._submit
-        if submit.delivered and self._scheduler != "superinfer":
-            raise RequestRefusedError(
-                RefusalCode.NOT_RESUMABLE, f"the {self._scheduler} scheduler cannot resume a request"
-            )
+        if submit.delivered:
+            self._check_resumable(body)
         request.request_id = self.request_id
         request.priority = self.priority
         if submit.cache_salt:
@@ -220,6 +219,20 @@ class Stream:
         self._counts_chunks = body.chat and self._surface.parses_output and bool(request.stream)
         if submit.prompt_token_ids:
             self._surface.use_rendered_prompt(body, list(submit.prompt_token_ids))
+
+    def _check_resumable(self, body: Body) -> None:
+        """Going on inexactly would be worse than not going on."""
+        reason = why_not_resumable(body)
+        if reason is not None:
+            raise RequestRefusedError(RefusalCode.NOT_RESUMABLE, f"{reason}: cannot be resumed exactly")
+        if self._scheduler != "superinfer":
+            raise RequestRefusedError(
+                RefusalCode.NOT_RESUMABLE, f"the {self._scheduler} scheduler cannot resume a request"
+            )
+        if any(group.choice >= (body.request.n or 1) for group in self._delivered):
+            raise RequestRefusedError(
+                RefusalCode.INVALID_REQUEST, "tokens were delivered of a choice the request does not have"
+            )
 
     def _take_error_line(self, line: str) -> None:
         """A failure inside a stream is an event for vLLM: ours is an error output instead."""

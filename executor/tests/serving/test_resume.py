@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from superinfer_proto.v1 import slo_pb2
+
 pytestmark = pytest.mark.vllm
 
 SCHEMA = {
@@ -234,3 +236,26 @@ async def test_sampling_without_a_seed_goes_on_validly(two_engines: Any, wire: A
         )
     assert [output.first_token for output in rest.outputs] == list(range(5, 12))
     assert rest.final.finish_reason == "length"
+
+
+REFUSED = [
+    pytest.param({"logprobs": 1}, [slo_pb2.TokenGroup(token_ids=[5])], "not_resumable", id="logprobs, whole"),
+    pytest.param(
+        {"prompt": ["a", "b"]}, [slo_pb2.TokenGroup(token_ids=[5])], "not_resumable", id="two prompts"
+    ),
+    pytest.param({}, [slo_pb2.TokenGroup(choice=3, token_ids=[5])], "invalid_request", id="no such choice"),
+    pytest.param({}, [slo_pb2.TokenGroup(token_ids=[99_999])], "invalid_request", id="no such token"),
+]
+
+
+@pytest.mark.parametrize(("fields", "delivered", "code"), REFUSED)
+async def test_what_cannot_go_on_exactly_is_refused(
+    fields: dict[str, Any], delivered: list[slo_pb2.TokenGroup], code: str, two_engines: Any, wire: Any
+) -> None:
+    document = {"prompt": "Once", "max_tokens": 4, **fields}
+    async with wire.connect(two_engines[1]) as sidecar:
+        answer = await sidecar.ask_one(
+            wire.submit(wire.new_id(), wire.COMPLETIONS, document, delivered=delivered, attempt=2)
+        )
+    assert answer.final.error.code == code, answer.final.error
+    assert answer.final.error.message
