@@ -15,6 +15,7 @@ from typing import Self
 
 from superinfer.serving import launch
 from superinfer.serving.supervisor import log_tail
+from superinfer_bench.priority import apply_nice
 from superinfer_bench.stack import BenchFailed
 
 GRACE_S = 5.0
@@ -48,6 +49,7 @@ class Child:
                 stderr=log,
                 start_new_session=True,
             )
+        apply_nice(self._process.pid)
         return self
 
     def __exit__(

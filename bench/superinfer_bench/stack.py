@@ -21,6 +21,7 @@ from superinfer.serving.plan import UNWANTED_ENVIRONMENT
 from superinfer.serving.ports import free_port
 from superinfer.serving.process import ProcessEvent, ProcessSpec, Role
 from superinfer.serving.supervisor import Supervisor, log_tail
+from superinfer_bench.priority import apply_nice
 
 START_S = 300.0
 READY_S = 90.0
@@ -158,7 +159,7 @@ def _specs(options: StackOptions, run_dir: Path) -> list[ProcessSpec]:
 
 @contextlib.asynccontextmanager
 async def _running(specs: Sequence[ProcessSpec]) -> AsyncIterator[Supervisor]:
-    supervisor = Supervisor(specs, _watch)
+    supervisor: Supervisor = Supervisor(specs, lambda event: _watch(supervisor, event))
     supervisor.start()
     try:
         try:
@@ -188,8 +189,11 @@ async def _until_ready(stack: Stack) -> None:
     raise BenchFailed("\n\n".join([f"/readyz never said yes in {READY_S:g} s, last: {said}", *tails]))
 
 
-def _watch(_event: ProcessEvent) -> None:
+def _watch(supervisor: Supervisor, event: ProcessEvent) -> None:
     """Crashes are found by `check`; the rest is in the logs."""
+    for child in supervisor.children:
+        if child.spec.name == event.name and child.pid is not None:
+            apply_nice(child.pid)
 
 
 def _last_words(supervisor: Supervisor) -> list[str]:

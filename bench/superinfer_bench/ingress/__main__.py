@@ -11,6 +11,7 @@ import uvloop
 from superinfer_bench.ingress.bench import STREAMS, IngressBench
 from superinfer_bench.ingress.cases import SMOKE, Scale
 from superinfer_bench.ingress.peers import PACKAGES
+from superinfer_bench.priority import want_nice
 from superinfer_bench.stack import BenchFailed
 
 
@@ -30,7 +31,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("build/bench/ingress.json"))
     parser.add_argument("--smoke", action="store_true", help="less than a minute, to see that it works")
     parser.add_argument("--peers", type=_names, default=tuple(PACKAGES), help="default: vllm-router,litellm")
+    parser.add_argument(
+        "--nice", type=int, default=0, help="CPU priority of everything, on a busy machine: -10"
+    )
     given = parser.parse_args(argv)
+    want_nice(given.nice)
     started = time.monotonic()
 
     def say(line: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from superinfer_bench.ingress.load_client import Done, Order
 from superinfer_bench.ingress.proxies import Proxy
 from superinfer_bench.ingress.usage import usage
+from superinfer_bench.priority import apply_nice
 from superinfer_bench.stack import BenchFailed, bench_environment
 
 SAMPLE_S = 0.25
@@ -85,6 +86,7 @@ async def load_process() -> AsyncIterator[LoadProcess]:
         stdout=asyncio.subprocess.PIPE,
         env=bench_environment(),
     )
+    apply_nice(process.pid)
     try:
         yield LoadProcess(process)
     finally:

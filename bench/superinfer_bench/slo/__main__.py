@@ -12,6 +12,7 @@ import yaml
 
 from superinfer.serving.models import model_directory
 from superinfer.simulation.workload import TraceInvalid
+from superinfer_bench.priority import want_nice
 from superinfer_bench.slo.bench import SloBench
 from superinfer_bench.slo.settings import SloSettings
 from superinfer_bench.stack import BenchFailed
@@ -51,8 +52,10 @@ def parse_settings(argv: Sequence[str], model: Path) -> SloSettings:
     add("--seed", type=int, default=1)
     add("--no-direct", action="store_true", help="leave out fcfs straight to vllm serve")
     add("--no-gold-alone", action="store_true", help="leave out gold alone on the engine")
+    add("--nice", type=int, default=0, help="CPU priority of everything measured, on a busy machine: -10")
     add("--smoke", action="store_true", help="a minute, to see that it works")
     given = parser.parse_args(argv)
+    want_nice(given.nice)
     if given.requests < 1:
         parser.error(f"--requests must be at least 1, got {given.requests}")
     if given.trace is not None and not given.trace.is_file():

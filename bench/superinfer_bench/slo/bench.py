@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -118,8 +119,11 @@ class SloBench:
             contracts=self._directory / "contracts",
         )
         async with serving(options, self._directory / setup.name) as stack:
-            yield stack
-            stack.check()
+            try:
+                yield stack
+                stack.check()
+            finally:
+                await asyncio.to_thread(_keep_log, stack.request_log, self._settings.records_dir, setup.name)
 
     async def _calibrate(self, client: LoadClient) -> None:
         self._unloaded = await measure_unloaded(client, self._settings, self._say)
@@ -292,6 +296,13 @@ async def _add_server_side(records: Sequence[RequestRecord], log: Path) -> None:
 
 def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
+
+
+def _keep_log(log: Path, directory: Path, name: str) -> None:
+    """The ingress' own account of the runs, beside the client's."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):
+        shutil.copyfile(log, directory / f"{name}-ingress.jsonl")
 
 
 def _write_records(directory: Path, measured: Measured) -> None:
