@@ -70,7 +70,11 @@ class Job:
 
 
 def read_trace(path: Path, limit: int | None = None) -> list[TraceRow]:
-    """Rows of a CSV (`arrived_at` s, `num_prefill_tokens`, `num_decode_tokens`) or JSON lines (`timestamp` ms, ...)."""
+    """Rows of a CSV or JSON lines, by arrival.
+
+    CSV: `arrived_at` in seconds, `num_prefill_tokens`, `num_decode_tokens`. JSON lines: `timestamp` in ms,
+    `input_length`, `output_length`.
+    """
     rows: list[TraceRow] = []
     with path.open(encoding="utf-8", newline="") as lines:
         source: Iterable[dict[str, Any]]
@@ -102,7 +106,7 @@ def read_trace(path: Path, limit: int | None = None) -> list[TraceRow]:
 def synthetic_trace(
     count: int, seed: int, *, rate_per_s: float = 8.0, burst_share: float = 0.3
 ) -> list[TraceRow]:
-    """A seeded mix with bursts: lognormal lengths like the Azure conversation trace's, some arrivals in one instant."""
+    """A seeded mix with bursts: lognormal lengths as in conversations, some arrivals in one instant."""
     rnd = random.Random(seed)
     rows: list[TraceRow] = []
     now = 0.0

@@ -9,14 +9,21 @@ covariance is bounded so that an idle engine (no excitation) cannot blow it up.
 
 from bisect import bisect_left, insort
 from collections import deque
-from math import isfinite
+from math import isfinite, sqrt
 from typing import Final
 
 from superinfer_core.prediction.step_model import StepFacts, StepModel
 
 _SCALES: Final = (1.0, 10.0, 10_000.0, 1_000.0, 1_000_000.0)
 """Feature scales: coefficients times scale are of the order of milliseconds."""
-_MAX_COVARIANCE: Final = 1e4
+_USUAL: Final = (1.0, 1.0, 1.0, 30.0, 60.0)
+"""Scaled coefficients of small models: doubt is never less than a share of these, so that a profile without
+a term
+can learn it."""
+_NOISE: Final = 0.1
+_LARGEST: Final = 1000.0
+_MAX_GROWTH: Final = 10.0
+"""How far doubt may grow beyond where it began while nothing new is seen."""
 _MAX_STEP_MS: Final = 600_000.0
 _BLOCK_STEPS: Final = 8
 _BLOCK_MS: Final = 200.0
@@ -24,7 +31,9 @@ _BLOCK_MS: Final = 200.0
 few short steps it would look like a factor of ten that no total ever shows."""
 _HISTORY: Final = 512
 _PRIOR_BLOCKS: Final = 100
-"""What the prior factor is worth. With few blocks the greatest ratio is no estimate of a high quantile."""
+"""What the prior factor is worth at first; a quarter less per block seen. With few blocks the greatest
+ratio is no
+estimate of a high quantile; with many a prior would only bias it."""
 _MOST_FACTOR: Final = 3.0
 _FADE_MS: Final = 5_000.0
 """Without new steps evidence halves so often. Refusing everything must not be a state nobody can leave: an
@@ -49,16 +58,16 @@ class _Ratios:
             del self._sorted[bisect_left(self._sorted, old)]
 
     def quantile(self, q: float, prior: float) -> float:
-        """The quantile of what was seen and of `_PRIOR_BLOCKS` blocks that took `prior`."""
+        """The quantile of what was seen and of some blocks that took `prior`: fewer, the more was seen."""
+        n = len(self._sorted)
+        believed = max(0, _PRIOR_BLOCKS - n // 4)
         below = bisect_left(self._sorted, prior)
-        rank = min(
-            len(self._sorted) + _PRIOR_BLOCKS - 1, max(0, int(q * (len(self._sorted) + _PRIOR_BLOCKS)))
-        )
+        rank = min(n + believed - 1, max(0, int(q * (n + believed))))
         if rank < below:
             return self._sorted[rank]
-        if rank < below + _PRIOR_BLOCKS:
+        if rank < below + believed:
             return prior
-        return self._sorted[rank - _PRIOR_BLOCKS]
+        return self._sorted[rank - believed]
 
     def share_within(self, ratio: float) -> float | None:
         n = len(self._sorted)
@@ -71,17 +80,19 @@ class OnlineStepModel:
     Args:
         initial: the fitted profile.
         forgetting: weight of the past per observation (1 never forgets).
-        prior: how many steps the initial model is worth.
+        doubt: how wrong the initial coefficients may be, as a share of each.
     """
 
-    def __init__(self, initial: StepModel, *, forgetting: float = 0.998, prior: float = 50.0) -> None:
+    def __init__(self, initial: StepModel, *, forgetting: float = 0.998, doubt: float = 0.3) -> None:
         if not 0.5 < forgetting <= 1.0:
             msg = f"forgetting must be above 0.5 and at most 1, got {forgetting}"
             raise ValueError(msg)
         self._forgetting = forgetting
         self._theta = [c * s for c, s in zip(initial.coefficients, _SCALES, strict=True)]
-        self._bounds = [max(20.0 * t, 20.0) for t in self._theta]
-        self._p = [[(1.0 / prior if i == j else 0.0) for j in range(5)] for i in range(5)]
+        self._bounds = [max(20.0 * t, _LARGEST) for t in self._theta]
+        # Errors are relative to the step, so noise is about a tenth: variances are in units of its square.
+        self._start = [(doubt * max(t, d) / _NOISE) ** 2 for t, d in zip(self._theta, _USUAL, strict=True)]
+        self._p = [[(self._start[i] if i == j else 0.0) for j in range(5)] for i in range(5)]
         self._model = initial
         self._blocks = _Ratios(_HISTORY)
         self._block = [0.0, 0.0, 0]
@@ -131,7 +142,7 @@ class OnlineStepModel:
         y = facts.step_ms
         predicted = max(1e-6, sum(a * b for a, b in zip(self._theta, x, strict=True)))
         self._score(y, predicted)
-        self._update(x, min(y, 20 * predicted))
+        self._update(x, min(y, 20 * predicted), predicted)
         self.observed += 1
         return True
 
@@ -160,24 +171,31 @@ class OnlineStepModel:
             self._blocks.add(ratio)
             self._block = [0.0, 0.0, 0]
 
-    def _update(self, x: tuple[float, ...], y: float) -> None:
+    def _update(self, x: tuple[float, ...], y: float, predicted: float) -> None:
+        """Weighted recursive least squares: relative errors, so short steps count as much as long."""
         p, theta, lam = self._p, self._theta, self._forgetting
+        x = tuple(v / predicted for v in x)
         px = [sum(row[j] * x[j] for j in range(5)) for row in p]
         denominator = lam + sum(a * b for a, b in zip(x, px, strict=True))
         gain = [v / denominator for v in px]
-        error = y - sum(a * b for a, b in zip(theta, x, strict=True))
+        error = y / predicted - sum(a * b for a, b in zip(theta, x, strict=True))
         self._theta = [
             min(bound, max(0.0, t + g * error)) for t, g, bound in zip(theta, gain, self._bounds, strict=True)
         ]
-        trace = 0.0
         for i in range(5):
             for j in range(i, 5):
-                value = (p[i][j] - gain[i] * px[j]) / lam
-                p[i][j] = p[j][i] = value
-            trace += p[i][i]
-        if trace > _MAX_COVARIANCE or not isfinite(trace):
-            shrink = _MAX_COVARIANCE / trace if isfinite(trace) else 0.0
+                p[i][j] = p[j][i] = (p[i][j] - gain[i] * px[j]) / lam
+        self._bound_covariance()
+        self._model = StepModel(*(t / s for t, s in zip(self._theta, _SCALES, strict=True)))
+
+    def _bound_covariance(self) -> None:
+        """Keep doubt about each coefficient within its bound, as a congruence: P stays definite."""
+        p, start = self._p, self._start
+        if not all(isfinite(p[i][i]) and p[i][i] > 0 for i in range(5)):
+            self._p = [[(start[i] if i == j else 0.0) for j in range(5)] for i in range(5)]
+            return
+        shrink = [min(1.0, sqrt(_MAX_GROWTH * start[i] / p[i][i])) for i in range(5)]
+        if min(shrink) < 1.0:
             for i in range(5):
                 for j in range(5):
-                    p[i][j] = p[i][j] * shrink if shrink else (1.0 if i == j else 0.0)
-        self._model = StepModel(*(t / s for t, s in zip(self._theta, _SCALES, strict=True)))
+                    p[i][j] *= shrink[i] * shrink[j]

@@ -101,12 +101,18 @@ def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, c
     fixed = model.step_ms(decode_seqs=len(decodes) + max(1, prefills), decode_context_tokens=context)
     may_take = step_cap_ms(ctx, fixed)
     for r in decodes:
+        slo = r.slo
+        if slo.e2e_ms is None and slo.itl_ms is not None and r.first_token_ms is not None:
+            # The usual case first: one that is ahead of its pace by more than may be taken anyway.
+            if r.first_token_ms + (r.output_tokens - 1) * slo.itl_ms - now_ms > may_take:
+                continue
         left = token_slack_ms(r, now_ms)
         if left < fixed and (pace_deadline_ms(r) - now_ms) / tokens_left(r) < fixed:
             continue
         left *= policy.token_margin
         if left < may_take:
             may_take = left
+    for r in decodes:
         if r.slo.max_jitter_ms is not None:
             may_take = min(may_take, fixed + r.slo.max_jitter_ms)
     return max(0.0, may_take - fixed)
@@ -173,9 +179,10 @@ def _preemptions(
     step = ctx.model.step_ms(decode_seqs=len(running))
     # A place comes free when the shortest answer ends; waiting is cheaper than computing a victim again.
     free_in = 2 * step * min((tokens_left(r) for r in running if r.phase is Phase.DECODE), default=inf)
-    lowest = max(r.slo.rank for r in running)
+    lowest = max((r.slo.rank.tier_rank, r.slo.rank.negated_priority) for r in running)
     for head in ahead[:DISPLACING_HEAD]:
-        if head.first_token_ms is not None or not head.slo.rank < lowest:
+        rank = head.slo.rank
+        if head.first_token_ms is not None or (rank.tier_rank, rank.negated_priority) >= lowest:
             continue
         slack = slack_ms(head, now_ms, ctx)
         spare = slack - needed_ms(head, ctx)
