@@ -148,7 +148,7 @@ class _Rollout:
     """A projection of requests, and what of them it was made of."""
 
     projection: Projection
-    jobs: int
+    jobs: list[RequestState]
     decode_context: int
 
 
@@ -158,7 +158,7 @@ def _roll(
     decodes = [r for r in requests if r.phase is Phase.DECODE]
     jobs = order((r for r in requests if r.phase is not Phase.DECODE), now_ms, ctx)
     projection = project(jobs, decodes, state, now_ms, ctx, room)
-    return _Rollout(projection, len(jobs), sum(r.computed_tokens for r in decodes))
+    return _Rollout(projection, jobs, sum(r.computed_tokens for r in decodes))
 
 
 def _predict(
@@ -182,14 +182,26 @@ def _prediction(
     seqs = min(joined.max_num_seqs, len(joined.requests))
     context = rollout.decode_context + candidate.prompt_tokens
     step = ctx.model.step_ms(decode_seqs=seqs, decode_context_tokens=context) * factor
-    itl = max(step, min(projection.step_ms * factor, own_pace_ms(candidate))) if rollout.jobs > 1 else step
     left = tokens_left(candidate)
+    itl = max(
+        step, min(own_pace_ms(candidate), step + factor * _prefill_after_ms(candidate, rollout, ctx) / left)
+    )
     e2e = ttft + (left - 1) * itl
     slack = min(
         first_token_deadline_ms(candidate) - now_ms - first,
         end_deadline_ms(candidate) - now_ms - first - (left - 1) * step,
     )
     return Prediction(ttft, itl, e2e, slack)
+
+
+def _prefill_after_ms(candidate: RequestState, rollout: _Rollout, ctx: DecisionContext) -> float:
+    """Prefill that runs while the candidate decodes: the steps it shares are longer by so much."""
+    work = 0.0
+    for r in reversed(rollout.jobs):
+        if r is candidate:
+            break
+        work += ctx.model.prefill_work_ms(r.prefill_left_tokens, r.computed_tokens)
+    return work
 
 
 def _broken(candidate: RequestState, p: Prediction) -> tuple[Metric, float, float] | None:

@@ -4,7 +4,7 @@ Promise: the result is a permutation of the input that depends on the set of req
 """
 
 from collections.abc import Iterable
-from math import inf
+from math import inf, isnan
 
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.policy import Order
@@ -47,7 +47,7 @@ def order_key(r: RequestState, now_ms: float, ctx: DecisionContext) -> OrderKey:
         return (rank.tier_rank, rank.negated_priority, r.arrived_ms, r.request_id)
     if kind is Order.EDF:
         due = min(first_token_deadline_ms(r), end_deadline_ms(r))
-        if due == inf and r.slo.ttft_ms is not None:
+        if due == inf and r.slo.ttft_ms is not None and not isnan(r.slo.ttft_ms):
             due = r.arrived_ms + r.slo.ttft_ms
         return (due, r.arrived_ms, r.request_id)
     return (r.arrived_ms, r.request_id)
@@ -70,7 +70,7 @@ def _slack_and_shared(r: RequestState, now_ms: float, ctx: DecisionContext) -> t
     if r.first_token_ms is None and slo.e2e_ms is None:  # the usual case, without the detours of slack_ms
         if slo.ttft_ms is None or slo.best_effort:
             return inf, 0.0
-        return r.arrived_ms + slo.ttft_ms - now_ms - need, shared - need
+        return first_token_deadline_ms(r) - now_ms - need, shared - need
     return slack_ms(r, now_ms, ctx), shared - need
 
 

@@ -7,7 +7,7 @@ at first + k * target: time won on earlier tokens pays for later ones, and time 
 tokens remain.
 """
 
-from math import inf
+from math import inf, isnan
 
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.state import Phase, RequestState
@@ -16,12 +16,17 @@ _DECODE_SHARE = 1.5
 """Predicted step of an E2E estimate over the bare decode step: prefill of others shares the steps."""
 
 
+def _known(due_ms: float) -> float:
+    """What is not a number is no deadline: garbage must never be the most urgent."""
+    return inf if isnan(due_ms) else due_ms
+
+
 def first_token_deadline_ms(r: RequestState) -> float:
     """When the first token is due; infinite once it is out, or where nothing is promised."""
     slo = r.slo
     if slo.best_effort or slo.ttft_ms is None or r.first_token_ms is not None:
         return inf
-    return r.arrived_ms + slo.ttft_ms
+    return _known(r.arrived_ms + slo.ttft_ms)
 
 
 def next_token_deadline_ms(r: RequestState) -> float:
@@ -29,7 +34,7 @@ def next_token_deadline_ms(r: RequestState) -> float:
     slo = r.slo
     if slo.best_effort or slo.itl_ms is None or r.first_token_ms is None:
         return inf
-    return r.first_token_ms + max(1, r.output_tokens) * slo.itl_ms
+    return _known(r.first_token_ms + max(1, r.output_tokens) * slo.itl_ms)
 
 
 def end_deadline_ms(r: RequestState) -> float:
@@ -37,7 +42,7 @@ def end_deadline_ms(r: RequestState) -> float:
     slo = r.slo
     if slo.best_effort or slo.e2e_ms is None:
         return inf
-    return r.arrived_ms + slo.e2e_ms
+    return _known(r.arrived_ms + slo.e2e_ms)
 
 
 def pace_deadline_ms(r: RequestState) -> float:
@@ -45,7 +50,7 @@ def pace_deadline_ms(r: RequestState) -> float:
     due = end_deadline_ms(r)
     slo = r.slo
     if r.first_token_ms is not None and slo.itl_ms is not None and not slo.best_effort:
-        due = min(due, r.first_token_ms + (max(2, r.expected_output_tokens) - 1) * slo.itl_ms)
+        due = min(due, _known(r.first_token_ms + (max(2, r.expected_output_tokens) - 1) * slo.itl_ms))
     return due
 
 

@@ -102,10 +102,13 @@ def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, c
     may_take = step_cap_ms(ctx, fixed)
     for r in decodes:
         slo = r.slo
-        if slo.e2e_ms is None and slo.itl_ms is not None and r.first_token_ms is not None:
-            # The usual case first: one that is ahead of its pace by more than may be taken anyway.
-            if r.first_token_ms + (r.output_tokens - 1) * slo.itl_ms - now_ms > may_take:
-                continue
+        if (
+            slo.e2e_ms is None
+            and slo.itl_ms is not None
+            and r.first_token_ms is not None
+            and r.first_token_ms + (r.output_tokens - 1) * slo.itl_ms - now_ms > may_take
+        ):
+            continue  # the usual case, cheaply: ahead of its pace by more than may be taken anyway
         left = token_slack_ms(r, now_ms)
         if left < fixed and (pace_deadline_ms(r) - now_ms) / tokens_left(r) < fixed:
             continue
