@@ -8,6 +8,8 @@ import contextlib
 import os
 from pathlib import Path
 
+import psutil
+
 _wanted = 0
 
 
@@ -19,10 +21,11 @@ def want_nice(nice: int) -> None:
 
 
 def apply_nice(pid: int) -> None:
-    """Set a process that has just been started."""
+    """Set a process and all it has started so far."""
     if _wanted == 0:
         return
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, pid, _wanted)
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text(str(_wanted), encoding="ascii")
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, process.pid, _wanted)
+                Path(f"/proc/{process.pid}/autogroup").write_text(str(_wanted), encoding="ascii")

@@ -169,6 +169,9 @@ async def _running(specs: Sequence[ProcessSpec]) -> AsyncIterator[Supervisor]:
             up = False
         if not up or any(child.restarts for child in supervisor.children):
             raise BenchFailed("\n\n".join(_last_words(supervisor)))
+        for child in supervisor.children:
+            if child.pid is not None:
+                apply_nice(child.pid)  # an engine has started processes of its own meanwhile
         yield supervisor
     finally:
         await supervisor.stop()

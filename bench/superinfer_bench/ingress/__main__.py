@@ -53,6 +53,9 @@ def main(argv: Sequence[str]) -> int:
     except BenchFailed as error:
         say(f"failed: {error}")
         return 1
+    except KeyboardInterrupt:
+        say("stopped; the result file has what was measured")
+        return 130
     say(f"written: {given.out}")
     return 0
 

@@ -98,6 +98,9 @@ def main(argv: Sequence[str]) -> int:
     except (BenchFailed, TraceInvalid) as error:
         say(f"failed: {error}")
         return 1
+    except KeyboardInterrupt:
+        say("stopped; the result file has what was measured")
+        return 130
     say(f"written: {settings.out}")
     return 0
 

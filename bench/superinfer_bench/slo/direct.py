@@ -10,6 +10,7 @@ import httpx
 
 from superinfer.serving.ports import free_port
 from superinfer_bench.children import Child
+from superinfer_bench.priority import apply_nice
 from superinfer_bench.slo.settings import MODEL_NAME, SloSettings
 from superinfer_bench.stack import START_S, bench_environment
 
@@ -35,4 +36,5 @@ async def stock_vllm(settings: SloSettings, run_dir: Path) -> AsyncIterator[str]
                     if (await client.get(f"{url}/health")).status_code == httpx.codes.OK:
                         break
                 await asyncio.sleep(0.5)
+        apply_nice(child.pid)  # and what it has started
         yield url
