@@ -199,9 +199,10 @@ async def preempted_and_finished(stage: Stage) -> list[Aim]:
         stage.screen.event(f"{answer.ask.id}: preempted={count}, {'same text' if equal else 'other text'}")
     gold_kept = bool((await stage.record(gold.ask.id)).get("kept"))
     met = gold.complete and gold_kept and sum(preempted) >= 1 and all(same)
+    promised = stage.target_ms("gold", "TTFT")
     stage.screen.verdict(
-        f"gold was in time ({ms(gold.ttft_ms)} of {ms(stage.target_ms('gold', 'TTFT'))} ms); the displaced story"
-        " ended word for word as without it"
+        f"gold was in time ({ms(gold.ttft_ms)} of {ms(promised)} ms); the displaced story ended word for word"
+        " as without it"
         if met
         else _first_trouble([gold, *running]),
         met=met,
