@@ -30,8 +30,17 @@ class Live:
     """One request inside an engine or its queue."""
 
     __slots__ = (
-        "computed", "expected", "first_ms", "job", "last_ms", "output", "phase", "preemptions", "slo", "state",
-    )  # fmt: skip
+        "computed",
+        "expected",
+        "first_ms",
+        "job",
+        "last_ms",
+        "output",
+        "phase",
+        "preemptions",
+        "slo",
+        "state",
+    )
 
     def __init__(self, job: Job, slo: RequestSlo, expected: int) -> None:
         self.job = job
