@@ -106,26 +106,29 @@ async def measure(rows: Sequence[TraceRow], seed: int) -> dict[str, object]:
     online = OnlineStepModel(START)
     ttft: list[Compared] = []
     itl: list[Compared] = []
-    command = EngineCommand(
-        "serve",
-        (
-            "--model",
-            str(model_directory("tiny", _progress)),
-            "--served-model-name",
-            "tiny",
-            "--scheduler",
-            "fcfs",
-        ),
-        (
-            "--max-num-seqs",
-            str(MAX_SEQS),
-            "--max-num-batched-tokens",
-            str(STEP_TOKENS),
-            "--max-model-len",
-            str(MAX_LEN),
-        ),
-    )
     with tempfile.TemporaryDirectory(prefix="si-predictor-") as run_dir:
+        # Our scheduler in vLLM's order: only it reports what its steps did.
+        policy = Path(run_dir) / "policy.yaml"
+        policy.write_text("{order: fcfs, step_budget: false}\n", encoding="utf-8")
+        command = EngineCommand(
+            "serve",
+            (
+                "--model",
+                str(model_directory("tiny", _progress)),
+                "--served-model-name",
+                "tiny",
+                "--scheduler",
+                "fcfs",
+            ),
+            (
+                "--max-num-seqs",
+                str(MAX_SEQS),
+                "--max-num-batched-tokens",
+                str(STEP_TOKENS),
+                "--max-model-len",
+                str(MAX_LEN),
+            ),
+        )
         async with engine_alone(command, Path(run_dir)) as socket, MeasuredEngine(socket) as engine:
             at = 0
             while at < len(rows):
