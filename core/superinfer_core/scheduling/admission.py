@@ -216,8 +216,28 @@ def _broken(candidate: RequestState, p: Prediction) -> tuple[Metric, float, floa
     return None
 
 
+def _outpaces(candidate: RequestState, state: EngineState, ctx: DecisionContext) -> bool:
+    """Whether the batch with the candidate would decode too slowly for the higher ranks that are expected.
+
+    Taken at half of every answer: contexts grow, and a batch of long ones is slow however few its places.
+    """
+    if not state.requests:
+        return False
+    longest = ctx.forecast.longest_step_ms(candidate.slo.rank, ctx.policy.reserve_pace)
+    if longest == inf:
+        return False
+    seqs = min(state.max_num_seqs, len(state.requests) + 1)
+    context = sum(
+        r.prompt_tokens + 0.5 * (r.output_tokens + r.expected_output_tokens)
+        for r in (*state.requests, candidate)
+    )
+    return ctx.model.step_ms(decode_seqs=seqs, decode_context_tokens=context) > longest
+
+
 def _crowds_out(candidate: RequestState, state: EngineState, ctx: DecisionContext) -> bool:
-    """Whether the candidate would take a place that higher ranks are expected to need."""
+    """Whether the candidate would take room that higher ranks are expected to need: pace or places."""
+    if _outpaces(candidate, state, ctx):
+        return True
     policy, slo = ctx.policy, candidate.slo
     rank = slo.rank
     expected = policy.reserve_places * ctx.forecast.above(rank)[1]
@@ -309,7 +329,9 @@ def _harm(
     required = candidate.slo.ttft_ms if candidate.slo.ttft_ms is not None else inf
     return Refusal(
         RefusalCode.SLO_INFEASIBLE,
-        f"{len(harmed)} admitted request(s) would miss their own deadline",
+        f"{len(harmed)} admitted request(s) would miss their own deadline"
+        if harmed
+        else "the places left are kept for more important work that is expected",
         metric=Metric.TTFT.value,
         predicted_ms=p.ttft_ms,
         required_ms=required if required != inf else None,

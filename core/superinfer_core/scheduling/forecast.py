@@ -16,6 +16,8 @@ from superinfer_core.scheduling.state import RequestState
 from superinfer_core.slo import Rank
 
 MAX_RANKS: Final = 64
+EXPECTED_SEQS: Final = 0.25
+"""Work of a rank is expected while its recent load would hold at least so many places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class RankLoad:
         share: prefill milliseconds brought per millisecond.
         seqs: places its requests hold on average (Little: arrivals per ms times ms held).
         rate: arrivals per millisecond.
+        budget_left: mean error budget left of its contracts.
+        itl_ms: the tightest ITL target of its recent arrivals.
     """
 
     rank: Rank
@@ -34,6 +38,7 @@ class RankLoad:
     seqs: float
     rate: float = 0.0
     budget_left: float = 1.0
+    itl_ms: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,20 @@ class ForecastSnapshot:
             share += load.share
             seqs += load.seqs
         return share, seqs
+
+    def longest_step_ms(self, rank: Rank, share: float) -> float:
+        """How long a decode step may get for the sake of higher ranks that are expected; infinite for none.
+
+        Of their tightest ITL target a rank may use `share`, one two tiers below `share` squared: what is left
+        is for their prefills, and for the higher ones among those below them.
+        """
+        least = float("inf")
+        for load in self.loads:
+            if not load.rank < rank:
+                break
+            if load.seqs >= EXPECTED_SEQS:
+                least = min(least, load.itl_ms * share ** max(1, rank.tier_rank - load.rank.tier_rank))
+        return least
 
     def mean_budget_left(self, rank: Rank) -> float:
         """Error budget left over the recent arrivals of `rank`; 1 where nothing is known."""
@@ -88,12 +107,13 @@ def work_of(request: RequestState, model: StepModel, places: int) -> tuple[float
 class ArrivalForecast:
     """Learns from arrivals; snapshots feed decisions."""
 
-    __slots__ = ("_last_ms", "_loads", "_tolerance", "_window_ms")
+    __slots__ = ("_last_ms", "_loads", "_pace", "_tolerance", "_window_ms")
 
     def __init__(self, window_ms: float = 8000.0) -> None:
         self._window_ms = max(1.0, window_ms)
         self._loads: dict[Rank, list[float]] = {}
         self._tolerance: tuple[float, float] = (float("inf"), 0.0)
+        self._pace: dict[Rank, tuple[float, float]] = {}
         self._last_ms = 0.0
 
     def observe(
@@ -106,6 +126,7 @@ class ArrivalForecast:
         tolerance_ms: float = float("inf"),
         count: float = 1.0,
         budget_left: float = 1.0,
+        itl_ms: float = float("inf"),
     ) -> None:
         """Count one arrival.
 
@@ -117,6 +138,7 @@ class ArrivalForecast:
             tolerance_ms: its TTFT target less its own prefill.
             count: weight of the arrival, where it is spread over several executors.
             budget_left: what its contract's error budget has left.
+            itl_ms: its ITL target.
         """
         self._decay(now_ms)
         if rank not in self._loads and len(self._loads) >= MAX_RANKS:
@@ -129,6 +151,9 @@ class ArrivalForecast:
         if isfinite(count) and count > 0:
             load[2] += count / self._window_ms
             load[3] += min(1.0, max(0.0, budget_left)) * count / self._window_ms
+        tightest, seen = self._pace.get(rank, (float("inf"), now_ms))
+        if 0 < itl_ms <= tightest or now_ms - seen > 4 * self._window_ms:
+            self._pace[rank] = (itl_ms if itl_ms > 0 else float("inf"), now_ms)
         least, at = self._tolerance
         if 0 < tolerance_ms <= least or now_ms - at > 4 * self._window_ms:
             self._tolerance = (tolerance_ms, now_ms)
@@ -148,6 +173,7 @@ class ArrivalForecast:
             tolerance_ms=(slo.ttft_ms or 0.0) - work - model.base_ms if timely else float("inf"),
             count=count,
             budget_left=slo.budget_left,
+            itl_ms=slo.itl_ms if slo.itl_ms is not None and not slo.best_effort else float("inf"),
         )
 
     def snapshot(self, now_ms: float) -> ForecastSnapshot:
@@ -160,6 +186,7 @@ class ArrivalForecast:
                 load[1] * fade,
                 load[2] * fade,
                 load[3] / load[2] if load[2] > 0 else 1.0,
+                self._pace.get(rank, (float("inf"), 0.0))[0],
             )
             for rank, load in sorted(self._loads.items())
         )
@@ -173,7 +200,5 @@ class ArrivalForecast:
         for load in self._loads.values():
             load[0] *= fade
             load[1] *= fade
-            load[2] *= fade
-            load[3] *= fade
             load[2] *= fade
             load[3] *= fade

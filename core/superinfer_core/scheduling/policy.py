@@ -52,6 +52,8 @@ class SchedulingPolicy:
         reserve_share: share of the higher ranks' recent prefill load that admission leaves free.
         reserve_places: share of the places the higher ranks' recent load would hold that admission leaves
             free.
+        reserve_pace: share of a higher rank's ITL target that decode steps may take once a request is
+            admitted: work of lower ranks must not make the batch too slow for those still to come.
         size_weight: places a request must find free beyond its own per multiple of the usual size of its
             rank: under overload small requests keep more contracts than large ones.
         broken_weight: places a request must find free beyond its own when its contract cannot hold any more.
@@ -72,6 +74,7 @@ class SchedulingPolicy:
     min_prefill_tokens: int = 16
     reserve_share: float = 1.5
     reserve_places: float = 0.85
+    reserve_pace: float = 0.75
     size_weight: float = 8.0
     broken_weight: float = 8.0
     triage_weight: float = 20.0
@@ -103,6 +106,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "min_prefill_tokens": (0, 1e6),
     "reserve_share": (0.0, 10.0),
     "reserve_places": (0.0, 10.0),
+    "reserve_pace": (0.01, 100.0),
     "size_weight": (0.0, 1e3),
     "broken_weight": (0.0, 1e3),
     "triage_weight": (0.0, 1e3),

@@ -177,7 +177,7 @@ def _preemptions(
     ctx: DecisionContext,
 ) -> tuple[Preempt, ...]:
     """At most one displacement per step: for the first in the queue that would miss by waiting."""
-    if not ahead or ctx.policy.max_preemptions <= 0 or len(running) < state.max_num_seqs:
+    if not ahead or not running or ctx.policy.max_preemptions <= 0 or len(running) < state.max_num_seqs:
         return ()
     step = ctx.model.step_ms(decode_seqs=len(running))
     # A place comes free when the shortest answer ends; waiting is cheaper than computing a victim again.
