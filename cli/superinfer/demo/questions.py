@@ -30,12 +30,15 @@ _BEYOND: Final = 1.6
 """How far reading the report must be beyond the promise, so that no luck can keep it."""
 
 
-def report_of(profile: Profile, promised_ms: float) -> str:
-    """A report too long to be read within `promised_ms` on an idle engine, as short as that allows."""
+def report_of(profile: Profile, promised_ms: float, *, edition: int = 1) -> str:
+    """A report too long to be read within `promised_ms` on an idle engine, as short as that allows.
+
+    Another edition begins with other words, so that no engine finds it in its prefix cache.
+    """
     paragraphs = 2
     most = (profile.max_model_len or 1024) // _PARAGRAPH_TOKENS - 3
     while paragraphs < most:
         if unloaded_ttft_ms(profile, paragraphs * _PARAGRAPH_TOKENS) > _BEYOND * promised_ms:
             break
         paragraphs += 1
-    return "Sum up this report in one sentence. " + _PARAGRAPH * paragraphs
+    return f"Edition {edition}. Sum up this report in one sentence. " + _PARAGRAPH * paragraphs

@@ -129,7 +129,7 @@ async def gold_overtakes_bronze(stage: Stage) -> list[Aim]:
 async def refused_with_reason(stage: Stage) -> list[Aim]:
     """(c) What cannot be kept is refused before it costs anything, with a target that would pass."""
     target = stage.target_ms("gold", "TTFT") or 1.0
-    text = report_of(stage.profile, target / stage.slowness)
+    text = report_of(stage.profile, target / stage.slowness, edition=stage.attempt)
     stage.screen.chapter(
         "3  A promise that cannot be kept, refused",
         f"A long report under gold: reading it takes longer than the {ms(target)} ms gold promises.",
