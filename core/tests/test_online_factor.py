@@ -65,3 +65,18 @@ def test_factors_are_bounded_and_rise_with_the_quantile(
         model.observe(decode(step_ms))
     low, high = (model.factor(q, idle_ms=idle_ms) for q in sorted((q1, q2)))
     assert 0.5 <= low <= high + 1e-9 <= 3.0 + 1e-6
+
+
+def test_equal_steps_for_long_do_not_run_away() -> None:
+    """Seen once: steps of 4.6 ms were predicted as 800 ms after some thousand of them."""
+    model = OnlineStepModel(MODEL)
+    steps(model, 20_000, DECODE_MS * 1.3)
+    assert model.model.predict(decode(1.0)) == pytest.approx(DECODE_MS * 1.3, rel=0.02)
+    assert model.model.per_prefill_token_ms == MODEL.per_prefill_token_ms
+
+
+def test_a_slower_engine_is_followed_after_long_equal_steps() -> None:
+    model = OnlineStepModel(MODEL)
+    steps(model, 20_000)
+    steps(model, 3000, DECODE_MS * 1.5)
+    assert model.model.predict(decode(1.0)) == pytest.approx(DECODE_MS * 1.5, rel=0.03)

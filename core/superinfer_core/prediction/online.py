@@ -3,13 +3,13 @@
 Promise: coefficients stay finite, non-negative and bounded whatever is observed; garbage is ignored and
 counted. Not thread-safe: one owner observes; `model` and `factor` are cheap to read.
 
-Recursive least squares with exponential forgetting is textbook (Ljung, System Identification, 11.2); the
-covariance is bounded so that an idle engine (no excitation) cannot blow it up.
+Recursive least squares is textbook (Ljung, System Identification, 11.2); it forgets only in the direction of
+what is observed (Kulhavy, 1987), so that an engine that does one thing keeps what it knew of others.
 """
 
 from bisect import bisect_left, insort
 from collections import deque
-from math import isfinite, sqrt
+from math import isfinite
 from typing import Final
 
 from superinfer_core.prediction.step_model import StepFacts, StepModel
@@ -18,12 +18,10 @@ _SCALES: Final = (1.0, 10.0, 10_000.0, 1_000.0, 1_000_000.0)
 """Feature scales: coefficients times scale are of the order of milliseconds."""
 _USUAL: Final = (1.0, 1.0, 1.0, 30.0, 60.0)
 """Scaled coefficients of small models: doubt is never less than a share of these, so that a profile without
-a term
-can learn it."""
+a term can learn it."""
 _NOISE: Final = 0.1
 _LARGEST: Final = 1000.0
-_MAX_GROWTH: Final = 10.0
-"""How far doubt may grow beyond where it began while nothing new is seen."""
+_LEAST_DOUBT: Final = 1e-12
 _MAX_STEP_MS: Final = 600_000.0
 _BLOCK_STEPS: Final = 8
 _BLOCK_MS: Final = 200.0
@@ -32,8 +30,7 @@ few short steps it would look like a factor of ten that no total ever shows."""
 _HISTORY: Final = 512
 _PRIOR_BLOCKS: Final = 100
 """What the prior factor is worth at first; a quarter less per block seen. With few blocks the greatest
-ratio is no
-estimate of a high quantile; with many a prior would only bias it."""
+ratio is no estimate of a high quantile; with many a prior would only bias it."""
 _MOST_FACTOR: Final = 3.0
 _FADE_MS: Final = 5_000.0
 """Without new steps evidence halves so often. Refusing everything must not be a state nobody can leave: an
@@ -173,29 +170,23 @@ class OnlineStepModel:
 
     def _update(self, x: tuple[float, ...], y: float, predicted: float) -> None:
         """Weighted recursive least squares: relative errors, so short steps count as much as long."""
-        p, theta, lam = self._p, self._theta, self._forgetting
+        p, theta = self._p, self._theta
         x = tuple(v / predicted for v in x)
         px = [sum(row[j] * x[j] for j in range(5)) for row in p]
-        denominator = lam + sum(a * b for a, b in zip(x, px, strict=True))
-        gain = [v / denominator for v in px]
+        doubt = sum(a * b for a, b in zip(x, px, strict=True))
+        if not isfinite(doubt) or not doubt > _LEAST_DOUBT:
+            self._p = [[(self._start[i] if i == j else 0.0) for j in range(5)] for i in range(5)]
+            return
         error = y / predicted - sum(a * b for a, b in zip(theta, x, strict=True))
+        step = error / (1.0 + doubt)
         self._theta = [
-            min(bound, max(0.0, t + g * error)) for t, g, bound in zip(theta, gain, self._bounds, strict=True)
+            min(bound, max(0.0, t + v * step)) for t, v, bound in zip(theta, px, self._bounds, strict=True)
         ]
+        # Forget only along what this step says something about. Forgetting everywhere makes the doubt about
+        # what is not seen (an engine that only decodes) grow without end, and bounding it afterwards turns
+        # it into doubt about what is seen: the model ran away on equal steps.
+        less = (1.0 - (1.0 / self._forgetting - 1.0) / doubt) / (1.0 + doubt)
         for i in range(5):
             for j in range(i, 5):
-                p[i][j] = p[j][i] = (p[i][j] - gain[i] * px[j]) / lam
-        self._bound_covariance()
+                p[i][j] = p[j][i] = p[i][j] - less * px[i] * px[j]
         self._model = StepModel(*(t / s for t, s in zip(self._theta, _SCALES, strict=True)))
-
-    def _bound_covariance(self) -> None:
-        """Keep doubt about each coefficient within its bound, as a congruence: P stays definite."""
-        p, start = self._p, self._start
-        if not all(isfinite(p[i][i]) and p[i][i] > 0 for i in range(5)):
-            self._p = [[(start[i] if i == j else 0.0) for j in range(5)] for i in range(5)]
-            return
-        shrink = [min(1.0, sqrt(_MAX_GROWTH * start[i] / p[i][i])) for i in range(5)]
-        if min(shrink) < 1.0:
-            for i in range(5):
-                for j in range(5):
-                    p[i][j] *= shrink[i] * shrink[j]
