@@ -260,9 +260,10 @@ class Desk:
         submit.prompt_token_ids.MergeFrom(rendered.prompt_token_ids)
         if submit.delivered:
             request.output_tokens = sum(len(group.token_ids) for group in submit.delivered)
-        request.expected_output_tokens = self.planner.expected_output_tokens(
+        expected = self.planner.expected_output_tokens(
             request.slo, request.output_tokens // request.places, request.max_tokens
         )
+        request.expected_output_tokens = max(expected, min(rendered.min_tokens, request.max_tokens))
         submit.expected_output_tokens = request.expected_output_tokens
         request.changed()
 

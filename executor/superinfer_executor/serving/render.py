@@ -48,6 +48,7 @@ class Renderer:
             choices=choices,
             stream=bool(body.request.stream),
             resumable=why_not_resumable(body) is None,
+            min_tokens=_least_tokens(body.request, max_tokens),
         )
 
     async def _check(self, body: Body, inputs: list[Any], max_tokens: int) -> None:
@@ -59,3 +60,10 @@ class Renderer:
             await asyncio.to_thread(self._surface.check_sampling, body, max_tokens)
         else:
             self._surface.check_sampling(body, max_tokens)
+
+
+def _least_tokens(request: Any, max_tokens: int) -> int:
+    """What no answer to the body is shorter than."""
+    if request.ignore_eos and not request.stop and not request.stop_token_ids:
+        return max_tokens
+    return min(max_tokens, request.min_tokens or 0)

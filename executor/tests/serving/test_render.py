@@ -53,6 +53,21 @@ SIZES = [
 ]
 
 
+LEAST = [
+    ("by default an answer may end at once", {}, 0),
+    ("at least so many", {"min_tokens": 3}, 3),
+    ("exactly max_tokens", {"ignore_eos": True}, 9),
+    ("a stop string may still end it", {"ignore_eos": True, "stop": ["x"]}, 0),
+]
+
+
+async def test_no_answer_is_shorter_than_rendered(engine: Any, wire: Any) -> None:
+    bodies = (ask(name, COMPLETIONS, {"prompt": [5, 6], "max_tokens": 9, **more}) for name, more, _ in LEAST)
+    found = await wire.render(engine, *bodies)
+    for (name, _, least), rendered in zip(LEAST, found, strict=True):
+        assert rendered.min_tokens == least, name
+
+
 async def test_sizes(engine: Any, wire: Any) -> None:
     found = await wire.render(engine, *(ask(name, path, body) for name, path, body, _ in SIZES))
     for (name, _, _, (tokens, max_tokens, choices, stream)), rendered in zip(SIZES, found, strict=True):

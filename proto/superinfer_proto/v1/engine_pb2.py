@@ -26,15 +26,15 @@ from superinfer_proto.v1 import slo_pb2 as superinfer__proto_dot_v1_dot_slo__pb2
 from superinfer_proto.v1 import work_pb2 as superinfer__proto_dot_v1_dot_work__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n superinfer_proto/v1/engine.proto\x12\rsuperinfer.v1\x1a\x1dsuperinfer_proto/v1/slo.proto\x1a\x1esuperinfer_proto/v1/work.proto\"Z\n\x08ToEngine\x12&\n\x07submits\x18\x01 \x03(\x0b\x32\x15.superinfer.v1.Submit\x12&\n\x07\x63\x61ncels\x18\x02 \x03(\x0b\x32\x15.superinfer.v1.Cancel\"Z\n\nFromEngine\x12\'\n\x04info\x18\x01 \x01(\x0b\x32\x19.superinfer.v1.EngineInfo\x12#\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x14.superinfer.v1.Frame\"\x85\x02\n\nEngineInfo\x12\'\n\x04type\x18\x01 \x01(\x0e\x32\x19.superinfer.v1.EngineType\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x15\n\rmax_model_len\x18\x04 \x01(\r\x12\x14\n\x0cmax_num_seqs\x18\x05 \x01(\r\x12\x1e\n\x16max_num_batched_tokens\x18\x06 \x01(\r\x12\x12\n\nblock_size\x18\x07 \x01(\r\x12\x17\n\x0fkv_total_tokens\x18\x08 \x01(\x04\x12\x12\n\ngeneration\x18\t \x01(\t\x12\x11\n\tscheduler\x18\n \x01(\t\x12\r\n\x05\x64type\x18\x0b \x01(\t\"=\n\x0bRenderBatch\x12.\n\x08requests\x18\x01 \x03(\x0b\x32\x1c.superinfer.v1.RenderRequest\"?\n\rRenderRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\":\n\rRenderedBatch\x12)\n\x08rendered\x18\x01 \x03(\x0b\x32\x17.superinfer.v1.Rendered\"\xc2\x01\n\x08Rendered\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12\x1b\n\x13total_prompt_tokens\x18\x03 \x01(\r\x12\x12\n\nmax_tokens\x18\x04 \x01(\r\x12\x0f\n\x07\x63hoices\x18\x05 \x01(\r\x12\x0e\n\x06stream\x18\x06 \x01(\x08\x12\x11\n\tresumable\x18\x07 \x01(\x08\x12#\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x14.superinfer.v1.Error*U\n\nEngineType\x12\x1b\n\x17\x45NGINE_TYPE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45NGINE_TYPE_VLLM\x10\x01\x12\x14\n\x10\x45NGINE_TYPE_STUB\x10\x02\x32\x8f\x01\n\x06\x45ngine\x12=\n\x03Run\x12\x17.superinfer.v1.ToEngine\x1a\x19.superinfer.v1.FromEngine(\x01\x30\x01\x12\x46\n\x06Render\x12\x1a.superinfer.v1.RenderBatch\x1a\x1c.superinfer.v1.RenderedBatch(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n superinfer_proto/v1/engine.proto\x12\rsuperinfer.v1\x1a\x1dsuperinfer_proto/v1/slo.proto\x1a\x1esuperinfer_proto/v1/work.proto\"Z\n\x08ToEngine\x12&\n\x07submits\x18\x01 \x03(\x0b\x32\x15.superinfer.v1.Submit\x12&\n\x07\x63\x61ncels\x18\x02 \x03(\x0b\x32\x15.superinfer.v1.Cancel\"Z\n\nFromEngine\x12\'\n\x04info\x18\x01 \x01(\x0b\x32\x19.superinfer.v1.EngineInfo\x12#\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x14.superinfer.v1.Frame\"\x85\x02\n\nEngineInfo\x12\'\n\x04type\x18\x01 \x01(\x0e\x32\x19.superinfer.v1.EngineType\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x15\n\rmax_model_len\x18\x04 \x01(\r\x12\x14\n\x0cmax_num_seqs\x18\x05 \x01(\r\x12\x1e\n\x16max_num_batched_tokens\x18\x06 \x01(\r\x12\x12\n\nblock_size\x18\x07 \x01(\r\x12\x17\n\x0fkv_total_tokens\x18\x08 \x01(\x04\x12\x12\n\ngeneration\x18\t \x01(\t\x12\x11\n\tscheduler\x18\n \x01(\t\x12\r\n\x05\x64type\x18\x0b \x01(\t\"=\n\x0bRenderBatch\x12.\n\x08requests\x18\x01 \x03(\x0b\x32\x1c.superinfer.v1.RenderRequest\"?\n\rRenderRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\":\n\rRenderedBatch\x12)\n\x08rendered\x18\x01 \x03(\x0b\x32\x17.superinfer.v1.Rendered\"\xd6\x01\n\x08Rendered\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12\x1b\n\x13total_prompt_tokens\x18\x03 \x01(\r\x12\x12\n\nmax_tokens\x18\x04 \x01(\r\x12\x0f\n\x07\x63hoices\x18\x05 \x01(\r\x12\x0e\n\x06stream\x18\x06 \x01(\x08\x12\x11\n\tresumable\x18\x07 \x01(\x08\x12#\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x14.superinfer.v1.Error\x12\x12\n\nmin_tokens\x18\t \x01(\r*U\n\nEngineType\x12\x1b\n\x17\x45NGINE_TYPE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45NGINE_TYPE_VLLM\x10\x01\x12\x14\n\x10\x45NGINE_TYPE_STUB\x10\x02\x32\x8f\x01\n\x06\x45ngine\x12=\n\x03Run\x12\x17.superinfer.v1.ToEngine\x1a\x19.superinfer.v1.FromEngine(\x01\x30\x01\x12\x46\n\x06Render\x12\x1a.superinfer.v1.RenderBatch\x1a\x1c.superinfer.v1.RenderedBatch(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'superinfer_proto.v1.engine_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENGINETYPE']._serialized_start=947
-  _globals['_ENGINETYPE']._serialized_end=1032
+  _globals['_ENGINETYPE']._serialized_start=967
+  _globals['_ENGINETYPE']._serialized_end=1052
   _globals['_TOENGINE']._serialized_start=114
   _globals['_TOENGINE']._serialized_end=204
   _globals['_FROMENGINE']._serialized_start=206
@@ -48,7 +48,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RENDEREDBATCH']._serialized_start=690
   _globals['_RENDEREDBATCH']._serialized_end=748
   _globals['_RENDERED']._serialized_start=751
-  _globals['_RENDERED']._serialized_end=945
-  _globals['_ENGINE']._serialized_start=1035
-  _globals['_ENGINE']._serialized_end=1178
+  _globals['_RENDERED']._serialized_end=965
+  _globals['_ENGINE']._serialized_start=1055
+  _globals['_ENGINE']._serialized_end=1198
 # @@protoc_insertion_point(module_scope)

@@ -83,7 +83,7 @@ class RenderedBatch(_message.Message):
     def __init__(self, rendered: _Optional[_Iterable[_Union[Rendered, _Mapping]]] = ...) -> None: ...
 
 class Rendered(_message.Message):
-    __slots__ = ("request_id", "prompt_token_ids", "total_prompt_tokens", "max_tokens", "choices", "stream", "resumable", "error")
+    __slots__ = ("request_id", "prompt_token_ids", "total_prompt_tokens", "max_tokens", "choices", "stream", "resumable", "error", "min_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +92,7 @@ class Rendered(_message.Message):
     STREAM_FIELD_NUMBER: _ClassVar[int]
     RESUMABLE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    MIN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     total_prompt_tokens: int
@@ -100,4 +101,5 @@ class Rendered(_message.Message):
     stream: bool
     resumable: bool
     error: _slo_pb2.Error
-    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., total_prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., choices: _Optional[int] = ..., stream: _Optional[bool] = ..., resumable: _Optional[bool] = ..., error: _Optional[_Union[_slo_pb2.Error, _Mapping]] = ...) -> None: ...
+    min_tokens: int
+    def __init__(self, request_id: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., total_prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., choices: _Optional[int] = ..., stream: _Optional[bool] = ..., resumable: _Optional[bool] = ..., error: _Optional[_Union[_slo_pb2.Error, _Mapping]] = ..., min_tokens: _Optional[int] = ...) -> None: ...
