@@ -1,4 +1,4 @@
-"""Pace kept for higher ranks: a batch of long contexts must not decode too slowly for gold that is to come."""
+"""Pace kept for higher ranks: long contexts must not make the batch too slow for gold that is to come."""
 
 import pytest
 
