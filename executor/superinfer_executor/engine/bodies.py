@@ -5,6 +5,8 @@ is refused by name here. Pure.
 """
 
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,6 +14,7 @@ from typing import Any, Final
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
+from superinfer_core.contract.problems import shown
 from superinfer_core.refusal import RefusalCode
 from superinfer_executor.engine.refusals import RequestRefusedError
 
@@ -34,6 +37,10 @@ REFUSED_FIELDS: Final[Mapping[str, str]] = {
 BODY_OVERHEAD_BYTES: Final = 1 << 20
 # A character of a prompt in JSON: at most \uXXXX.
 _BYTES_PER_CHARACTER: Final = 6
+# Without one of these no number of a body can leave 64 bits: most bodies need no second look.
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}|[eE]\+?[0-9]{3}")
+_LONG_WORD_NUMBER: Final = re.compile(r"[+-]?[0-9]{19,}")
+_INT64: Final = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,32 @@ def _load(body: bytes) -> dict[str, Any]:
         raise RequestRefusedError(RefusalCode.INVALID_REQUEST, f"the body is not JSON{place}") from error
     if not isinstance(document, dict):
         raise RequestRefusedError(RefusalCode.INVALID_REQUEST, "the body must be a JSON object")
+    if _LONG_NUMBER.search(body):
+        _refuse_beyond_64_bits(document, "")
     return document
+
+
+def _refuse_beyond_64_bits(value: Any, place: str) -> None:
+    """vLLM's models take integers of any size where its wire to the engine does not, and infinity as a float."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if _LONG_WORD_NUMBER.fullmatch(key):  # logit_bias has token ids for names
+                raise _beyond_64_bits(place, key)
+            _refuse_beyond_64_bits(inner, f"{place}.{key}" if place else key)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            _refuse_beyond_64_bits(inner, f"{place}[{number}]")
+    elif isinstance(value, int | float) and not (-_INT64 <= value < _INT64 or _is_real(value)):
+        raise _beyond_64_bits(place, value)
+
+
+def _is_real(value: float) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _beyond_64_bits(place: str, value: object) -> RequestRefusedError:
+    message = f"{place}: {shown(value)} is too large; write a number that fits 64 bits"
+    return RequestRefusedError(RefusalCode.INVALID_REQUEST, message, place)
 
 
 def _no_constant(name: str) -> Any:
