@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,33 @@ def test_a_directory_holds_any_text_without_failing(text):
         Path(directory, "x.yaml").write_text(text)
         contracts, _problems = ContractFiles(Path(directory), default_namespace="default").read()
         assert all(c.stored.name for c in contracts)
+
+
+def _endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _huge(path: Path) -> None:
+    with path.open("wb") as stream:
+        stream.truncate(1 << 40)  # a terabyte of nothing: it takes no room on the disk
+
+
+@pytest.mark.parametrize("becomes", [_endless, _pipe, _huge], ids=["endless", "a pipe", "a terabyte"])
+def test_a_file_that_cannot_be_read_to_its_end_is_named_and_holds_nothing_up(tmp_path, kit, becomes):
+    files = ContractFiles(tmp_path, default_namespace="default")
+    path = tmp_path / "a.yaml"
+    path.write_text(yaml.safe_dump(kit.contract("one")))
+    files.read()
+    path.unlink()
+    becomes(path)
+    (tmp_path / "b.yaml").write_text(yaml.safe_dump(kit.contract("two")))
+    contracts, problems = files.read()
+    assert {contract.stored.name for contract in contracts} == {"one", "two"}
+    assert [problem.file for problem in problems] == ["a.yaml"]
 
 
 def test_a_long_name_fits_a_file(tmp_path, kit):

@@ -8,6 +8,7 @@ Blocking; call it off the event loop.
 
 import hashlib
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 import yaml
 
-from superinfer_core.contract.document import load_documents
+from superinfer_core.contract.document import MAX_DOCUMENT_BYTES, load_documents
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.parse import parse_contract
 from superinfer_core.contract.problems import ContractInvalid, FieldProblem
@@ -76,6 +77,9 @@ class ContractFiles:
             before = self._files.get(path.name)
             try:
                 status = path.stat()
+                if not stat.S_ISREG(status.st_mode):
+                    present[path.name] = _unreadable(path, before, "is not a regular file")
+                    continue
                 stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
                 if before is not None and before.stamp == stamp:
                     present[path.name] = before
@@ -84,9 +88,7 @@ class ContractFiles:
             except FileNotFoundError:
                 continue  # deleted between the listing and now
             except OSError as error:
-                kept = before.contracts if before is not None else ()
-                problem = FileProblem(path.name, f"cannot be read: {error.strerror}")
-                present[path.name] = _ReadFile((0, 0, 0), kept, (problem,))
+                present[path.name] = _unreadable(path, before, f"cannot be read: {error.strerror}")
         self._files = present
         return self._all(), [problem for file in present.values() for problem in file.problems]
 
@@ -119,7 +121,7 @@ class ContractFiles:
         earlier = before.contracts if before is not None else ()
         created = datetime.fromtimestamp(stamp[0] / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         try:
-            documents = load_documents(path.read_bytes())
+            documents = load_documents(_bytes_of(path))
         except ContractInvalid as invalid:
             return _ReadFile(stamp, earlier, (FileProblem(path.name, str(invalid)),))
         contracts: list[FiledContract] = []
@@ -171,3 +173,19 @@ def _as_old_as(stored: StoredContract, earlier: Sequence[FiledContract]) -> Stor
         if contract.stored.object_key == stored.object_key and contract.stored.spec is not None:
             return replace(stored, created=contract.stored.created, uid=contract.stored.uid)
     return stored
+
+
+def _unreadable(path: Path, before: _ReadFile | None, why: str) -> _ReadFile:
+    """What was there before stays; read again next time."""
+    kept = before.contracts if before is not None else ()
+    return _ReadFile((0, 0, 0), kept, (FileProblem(path.name, why),))
+
+
+def _bytes_of(path: Path) -> bytes:
+    """At most one byte more than a contract file may have.
+
+    Not blocking: what became a pipe since it was looked at would hold up every later change of the directory.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        return stream.read(MAX_DOCUMENT_BYTES + 1)
