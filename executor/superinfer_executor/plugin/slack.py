@@ -174,7 +174,7 @@ class SlackMixin(VllmScheduler):  # type: ignore[misc]
                     del self._tracked[out.request_id]
                 elif out.new_token_ids and tracked.first_token_ms is None:
                     tracked.first_token_ms = now_ms
-        ended = self._meter.ended(scheduler_output, now_ms)
+        ended = self._meter.ended(scheduler_output, now_ms, busy=bool(self.running))
         if ended is not None:
             step, facts = ended
             self.step_model.observe(facts)

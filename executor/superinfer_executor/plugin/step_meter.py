@@ -57,6 +57,7 @@ class StepMeter:
     def __init__(self) -> None:
         self._in_flight: OrderedDict[int, StepInFlight] = OrderedDict()
         self._last_end_ms = 0.0
+        self._stayed_busy = False
         self.steps = 0
 
     def scheduled(self, step: StepInFlight) -> None:
@@ -65,14 +66,18 @@ class StepMeter:
         while len(self._in_flight) > MAX_IN_FLIGHT:
             self._in_flight.popitem(last=False)
 
-    def ended(self, output: Any, now_ms: float) -> tuple[StepInFlight, StepFacts] | None:
-        """The facts of the step whose output has come; None when it computed nothing."""
+    def ended(self, output: Any, now_ms: float, *, busy: bool) -> tuple[StepInFlight, StepFacts] | None:
+        """The facts of the step whose output has come; None when it computed nothing.
+
+        `busy` says whether requests are still running. Then the next step counts from here: what the engine
+        does between steps (handing outputs on, taking new work in) is time every token pays for.
+        """
         step = self._in_flight.pop(id(output), None)
         if step is None:
             return None
         # Where steps overlap, a step has the workers from the end of the one before.
-        began_ms = max(step.began_ms, self._last_end_ms)
-        self._last_end_ms = now_ms
+        began_ms = self._last_end_ms if self._stayed_busy else max(step.began_ms, self._last_end_ms)
+        self._last_end_ms, self._stayed_busy = now_ms, busy
         if not step.prefill_tokens and not step.decode_seqs:
             return None
         self.steps += 1

@@ -80,9 +80,11 @@ def test_facts_of_every_step_reach_the_socket(
     with bind_step_facts_socket(path) as reader:
         sender = StepFactsSender(str(path))
         monkeypatch.setattr(engine.scheduler, "_facts", sender)
+        engine.now_ms += 500.0  # idle time is nobody's
         engine.submit("long", prompt_of(600, 1), max_tokens=2, slo_ttft_ms=60_000)
         engine.step(step_ms=40.0)
         engine.step(step_ms=20.0)
+        engine.now_ms += 5.0  # between steps the engine hands outputs on: every token pays for it
         engine.step(step_ms=7.0)
         first, second, third = (fact for _ in range(3) for fact in decode(reader.recv(MAX_DATAGRAM_BYTES)))
         sender.close()
@@ -95,6 +97,6 @@ def test_facts_of_every_step_reach_the_socket(
     assert second.prefill_tokens == 600 - chunk
     assert second.prefill_context_tokens2 == (600 - chunk) * (chunk + (600 - chunk) / 2)
     assert (third.prefill_tokens, third.decode_seqs, third.decode_context_tokens) == (0, 1, 600)
-    assert third.step_ms == pytest.approx(7.0)
+    assert third.step_ms == pytest.approx(12.0)
     assert [fact.step - first.step for fact in (first, second, third)] == [0, 1, 2]
     assert 0 < second.kv_usage < 1
