@@ -26,5 +26,6 @@ def test_bench_ingress_writes_its_result(tmp_path: Path) -> None:
         assert row["rss_mb"] > 0
         assert row["failures"] == {}
         assert set(row["added_ms"]) == {"p50", "p99"}
-    assert rows["superinfer"]["chunks_per_token"] == 1.0
+    # One chunk per token, and one that opens the answer.
+    assert 1.0 <= rows["superinfer"]["chunks_per_token"] <= 1.05
     assert all(set(aim) == {"name", "aim", "got", "met"} for aim in result["aims"])
