@@ -89,6 +89,14 @@ def _entering(ahead: list[RequestState], preempt: tuple[Preempt, ...]) -> tuple[
     return (*displacing, *(r.request_id for r in ahead if r.request_id not in displacing))
 
 
+LEAST_PREFILL_SHARE = 0.05
+"""Least prefill time of a step over its decoding time.
+
+Where the model is a little too hopeful, sequences that are just behind look savable for ever; without a
+floor nobody's prefill would move until they end (measured: six seconds on a real engine).
+"""
+
+
 def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, ctx: DecisionContext) -> float:
     """Time a step may spend on prefill: what the tightest running token deadline leaves after decoding.
 
@@ -118,7 +126,7 @@ def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, c
     for r in decodes:
         if r.slo.max_jitter_ms is not None:
             may_take = min(may_take, fixed + r.slo.max_jitter_ms)
-    return max(0.0, may_take - fixed)
+    return max(LEAST_PREFILL_SHARE * fixed, may_take - fixed)
 
 
 def _chunks(
