@@ -74,7 +74,7 @@ def engine_args(
     ]
     if cpu:
         defaults.append(("--distributed-executor-backend", "uni"))
-        # Compiling takes minutes and a C++ compiler, and makes no step faster on a CPU (SmolLM2-135M).
+        # Compiling takes minutes and a C++ compiler on a CPU (SmolLM2-135M); --no-enforce-eager asks for it.
         if not _is_given("--no-enforce-eager", given):
             defaults.append(("--enforce-eager",))
         if not cpu_flags & FAST_BF16_FLAGS:
