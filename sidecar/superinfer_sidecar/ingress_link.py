@@ -133,7 +133,7 @@ async def _read_for_ever(context: Any, link: IngressLink, desk: Desk) -> None:
         message = sidecar_pb2.ToSidecar.FromString(raw)
         if message.HasField("hello"):
             _LOG.info("ingress connected", extra={"ingress": message.hello.ingress_id})
-        for cancel in message.cancels:
-            desk.cancel(cancel.request_id, cancel.attempt, link)
+        if message.cancels:
+            desk.cancel(message.cancels, link)
         if message.submits:
             desk.submit(message.submits, link)

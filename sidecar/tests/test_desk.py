@@ -224,12 +224,28 @@ def test_output_of_an_attempt_that_is_over_is_nobodys():
 def test_an_attempt_the_engine_has_seen_is_never_sent_again():
     room = Room()
     room.send("r", bronze(), attempt=1)
-    room.desk.cancel("r", 1, room.ingress)
+    room.desk.cancel([work_pb2.Cancel(request_id="r", attempt=1)], room.ingress)
     room.send("r", bronze(), attempt=1)
     assert room.ingress.decisions[-1].refusal.error.code == "invalid_request"
     assert "r" not in room.engine.holds
     room.send("r", bronze(), attempt=2)
     assert room.engine.holds["r"].attempt == 2
+
+
+def test_clients_that_leave_together_cost_one_decision_and_no_place_in_between(monkeypatch):
+    room = Room()
+    full_of_bronze(room)
+    for number in range(40):
+        room.send(f"leaves{number}", bronze())
+    room.send("stays", bronze())
+    orders = []
+    order = room.desk.planner.order
+    monkeypatch.setattr(room.desk.planner, "order", lambda *given: orders.append(1) or order(*given))
+    names = ["b0", "b1", *(f"leaves{number}" for number in range(40))]
+    room.desk.cancel([work_pb2.Cancel(request_id=name, attempt=1) for name in names], room.ingress)
+    assert set(room.engine.holds) == {"stays"}
+    assert room.engine.cancelled == [("b0", 1), ("b1", 1)]
+    assert len(orders) <= 1
 
 
 def test_facts_that_make_no_sense_change_nothing(profile_of):
@@ -415,7 +431,7 @@ class Traffic(RuleBasedStateMachine):
         known = self.room.desk.book.by_id.get(name)
         if known is not None and known.owner is self.ingresses[who] and known.attempt <= attempt:
             self.given_up.add((name, known.attempt))
-        self.room.desk.cancel(name, attempt, self.ingresses[who])
+        self.room.desk.cancel([work_pb2.Cancel(request_id=name, attempt=attempt)], self.ingresses[who])
 
     @rule(error=st.booleans(), choices=st.integers(0, 3))
     def render(self, error, choices):

@@ -97,7 +97,7 @@ def _load(body: bytes) -> dict[str, Any]:
 
 
 def _refuse_beyond_64_bits(value: Any, place: str) -> None:
-    """vLLM's models take integers of any size where its wire to the engine does not, and infinity as a float."""
+    """The models of vLLM take integers of any size where its wire to the engine does not, and infinity."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if _LONG_WORD_NUMBER.fullmatch(key):  # logit_bias has token ids for names
