@@ -144,7 +144,7 @@ def test_a_file_broken_by_an_edit_keeps_what_it_promised(rig, executor, kit):
     assert ingress.chat(1, headers=kit.under("steady")).status_code == 200
 
 
-def test_a_directory_that_is_gone_changes_nothing_and_is_no_500(rig, executor, kit):
+def test_a_directory_that_is_gone_changes_nothing_and_is_read_again_when_it_is_back(rig, executor, kit):
     import shutil
 
     ingress = rig.ingress([executor], [kit.contract("good")])
@@ -152,3 +152,12 @@ def test_a_directory_that_is_gone_changes_nothing_and_is_no_500(rig, executor, k
     answer = post(ingress, kit.contract("new"))
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "invalid_request")
     assert ingress.chat(1, headers=kit.under("good")).status_code == 200
+    ingress.contracts.mkdir()
+    (ingress.contracts / "back.yaml").write_text(yaml.safe_dump(kit.contract("back")))
+    kit.until(
+        lambda: ingress.chat(1, headers=kit.under("back")).status_code == 200, "the new directory to be read"
+    )
+    (ingress.contracts / "later.yaml").write_text(yaml.safe_dump(kit.contract("later")))
+    kit.until(
+        lambda: ingress.chat(1, headers=kit.under("later")).status_code == 200, "changes of it to be read"
+    )
