@@ -26,6 +26,7 @@ class LineSink:
         self._waiting: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Future[None] | None = None
+        self._failing = False
         self.dropped = 0
 
     def add(self, line: str) -> None:
@@ -36,6 +37,14 @@ class LineSink:
         self._waiting.append(line)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FLUSH_S, self._flush_soon)
+
+    async def flushed(self) -> None:
+        """Return once what waits now was written, or lost."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._flush_soon()
+        if self._flushing is not None:
+            await self._flushing
 
     async def close(self) -> None:
         """Write what waits and, where the sink owns its file, close it."""
@@ -62,7 +71,13 @@ class LineSink:
             self._write(lines)
         except (OSError, ValueError) as error:
             self.dropped += len(lines)
-            _log.warning("log lines lost: %s", type(error).__name__)
+            if not self._failing:  # once: where the disk is full, more lines about it do not help
+                _log.warning("log lines are lost from now on: %s", error)
+            self._failing = True
+        else:
+            if self._failing:
+                _log.warning("log lines are written again; %d were lost", self.dropped)
+            self._failing = False
 
     def _write(self, lines: list[str]) -> None:
         if lines:

@@ -1,5 +1,7 @@
 """Invariants of the parts that are pure: bodies, the ledger, keys, files, errors, selection of a refusal."""
 
+import errno
+import io
 import json
 import math
 import os
@@ -17,6 +19,7 @@ from superinfer_ingress.contracts.keys import KeyRing, KeysInvalid, add_key, loa
 from superinfer_ingress.http.body import parse_body
 from superinfer_ingress.http.errors import Refused, error_body, error_event, error_headers
 from superinfer_ingress.ledger import LedgerBudget, RequestLedger, Verdict
+from superinfer_ingress.lines import LineSink
 from superinfer_ingress.placement import better_of
 
 LIMITS = LimitSettings()
@@ -241,3 +244,24 @@ def test_figures_that_are_not_finite_are_left_out():
         error_body(Refusal(RefusalCode.SLO_INFEASIBLE, "", metric="E2E", predicted_ms=math.inf))
     )
     assert "predicted_ms" not in error["error"]
+
+
+async def test_a_full_disk_costs_log_lines_and_one_warning(caplog):
+    class Disk(io.StringIO):
+        full = True
+
+        def flush(self):
+            if self.full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    disk = Disk()
+    sink = LineSink(disk, close=False)
+    for disk.full in (True, True, True, False):
+        sink.add("a line")
+        await sink.flushed()
+    await sink.close()
+    assert sink.dropped == 3
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "log lines are lost from now on",
+        "log lines are written again; 3 were lost",
+    ]

@@ -8,6 +8,7 @@ Concurrency: owned by the event loop; files are read and written on a thread, on
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -76,7 +77,7 @@ class ContractStore:
             return
         async with self._lock:
             filed, problems = await asyncio.to_thread(self._files.read)
-            self._take(filed, problems)
+            await self._take(filed, problems)
 
     async def put(self, stored: StoredContract, document: Mapping[str, Any]) -> tuple[FiledContract, bool]:
         """Add or replace one contract; True if it is new.
@@ -90,13 +91,13 @@ class ContractStore:
             if before is not None and not before.managed:
                 raise FileOwned(before.file)
             filed = _stamped(stored, document, before)
-            self._check(filed)
+            await asyncio.to_thread(self._check, filed)
             if self._files is None:
-                self._take([*self._others(filed), filed], ())
+                await self._take([*self._others(filed), filed], ())
                 return filed, before is None
             await asyncio.to_thread(self._files.write, stored.namespace, stored.name, filed.document)
             contracts, problems = await asyncio.to_thread(self._files.read)
-            self._take(contracts, problems)
+            await self._take(contracts, problems)
             return self._filed.get(stored.object_key, filed), before is None
 
     async def delete(self, filed: FiledContract) -> None:
@@ -109,11 +110,11 @@ class ContractStore:
             raise FileOwned(filed.file)
         async with self._lock:
             if self._files is None:
-                self._take(self._others(filed), ())
+                await self._take(self._others(filed), ())
                 return
             await asyncio.to_thread(self._files.delete, filed.stored.namespace, filed.stored.name)
             contracts, problems = await asyncio.to_thread(self._files.read)
-            self._take(contracts, problems)
+            await self._take(contracts, problems)
 
     def _others(self, filed: FiledContract) -> list[FiledContract]:
         return [c for key, c in self._filed.items() if key != filed.stored.object_key]
@@ -129,30 +130,46 @@ class ContractStore:
         if problems:
             raise ContractConflict(problems)
 
-    def _take(self, filed: Sequence[FiledContract], problems: Sequence[FileProblem]) -> None:
-        by_name: dict[str, FiledContract] = {}
-        repeated: list[FileProblem] = []
-        for contract in sorted(filed, key=lambda c: c.stored.age_key):
-            key = contract.stored.object_key
-            if key in by_name:
-                message = f"{key} is in {by_name[key].file} already; the older one counts"
-                repeated.append(FileProblem(contract.file, message))
-            else:
-                by_name[key] = contract
-        self._filed = by_name
-        self.resolution = resolve_contracts(contract.stored for contract in by_name.values())
+    async def _take(self, filed: Sequence[FiledContract], problems: Sequence[FileProblem]) -> None:
+        """Put contracts into effect. Thousands take a second to resolve: streams go on meanwhile."""
+        taken = await asyncio.to_thread(_resolved, filed)
         known = {str(problem) for problem in self.problems}
-        self.problems = (*problems, *repeated)
+        self._filed, self.resolution, self.directory = taken.filed, taken.resolution, taken.directory
+        self.problems = (*problems, *taken.repeated)
         for problem in self.problems:
             if str(problem) not in known:
                 _log.warning("%s: %s", problem.file, problem.message)
-        broken = {
-            resolved.service_key: "; ".join(str(problem) for problem in resolved.problems)
-            for resolved in self.resolution.contracts.values()
-            if resolved.effective is None
-        }
-        self.directory = Directory.of(list(self.resolution.effective.values()), broken)
         self._changed(self.resolution)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Everything that follows from the contracts there are."""
+
+    filed: dict[str, FiledContract]
+    repeated: tuple[FileProblem, ...]
+    resolution: Resolution
+    directory: Directory
+
+
+def _resolved(filed: Sequence[FiledContract]) -> _Taken:
+    by_name: dict[str, FiledContract] = {}
+    repeated: list[FileProblem] = []
+    for contract in sorted(filed, key=lambda c: c.stored.age_key):
+        key = contract.stored.object_key
+        if key in by_name:
+            message = f"{key} is in {by_name[key].file} already; the older one counts"
+            repeated.append(FileProblem(contract.file, message))
+        else:
+            by_name[key] = contract
+    resolution = resolve_contracts(contract.stored for contract in by_name.values())
+    broken = {
+        resolved.service_key: "; ".join(str(problem) for problem in resolved.problems)
+        for resolved in resolution.contracts.values()
+        if resolved.effective is None
+    }
+    directory = Directory.of(list(resolution.effective.values()), broken)
+    return _Taken(by_name, tuple(repeated), resolution, directory)
 
 
 def _stamped(
