@@ -265,3 +265,9 @@ async def test_a_full_disk_costs_log_lines_and_one_warning(caplog):
         "log lines are lost from now on",
         "log lines are written again; 3 were lost",
     ]
+
+
+@given(st.floats(0.001, 3_600_000.0))
+def test_the_tightest_target_a_client_hears_is_never_tighter_than_what_would_pass(tightest_ms):
+    body = error_body(Refusal(RefusalCode.SLO_INFEASIBLE, "x", tightest_ms=tightest_ms))
+    assert tightest_ms <= json.loads(body)["error"]["tightest_ms"] <= tightest_ms + 0.11

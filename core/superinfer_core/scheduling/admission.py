@@ -309,13 +309,18 @@ def _infeasible(
 ) -> Refusal:
     return Refusal(
         RefusalCode.SLO_INFEASIBLE,
-        f"{metric.value} would be {predicted:.0f} ms, the contract requires {required:.0f} ms",
+        f"{metric.value} would be {_told(predicted)} ms, the contract requires {_told(required)} ms",
         metric=metric.value,
         predicted_ms=predicted,
         required_ms=required,
         tightest_ms=predicted,
         feasible_when_idle=feasible_when_idle(candidate, state, now_ms, ctx),
     )
+
+
+def _told(ms: float) -> str:
+    """Whole milliseconds, or tenths where a whole one would make different figures look the same."""
+    return f"{ms:.0f}" if ms >= 100 else f"{ms:.1f}"
 
 
 def _harm(

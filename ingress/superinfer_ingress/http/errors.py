@@ -77,7 +77,7 @@ def error_object(refusal: Refusal) -> dict[str, object]:
         "metric": refusal.metric,
         "predicted_ms": _rounded(refusal.predicted_ms),
         "required_ms": _rounded(refusal.required_ms),
-        "tightest_ms": _rounded(refusal.tightest_ms),
+        "tightest_ms": _rounded_up(refusal.tightest_ms),
         "feasible_when_idle": refusal.feasible_when_idle,
     }
     error.update({name: value for name, value in figures.items() if value is not None})
@@ -118,3 +118,8 @@ def error_headers(refusal: Refusal) -> HeaderList:
 def _rounded(value: float | None) -> float | None:
     """Milliseconds to a tenth; JSON has no infinity, so what is not finite is left out."""
     return round(value, 1) if value is not None and math.isfinite(value) else None
+
+
+def _rounded_up(value: float | None) -> float | None:
+    """A target that would pass must still pass once it is rounded."""
+    return math.ceil(value * 10.0) / 10.0 if value is not None and math.isfinite(value) else None
