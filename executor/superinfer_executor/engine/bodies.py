@@ -41,6 +41,8 @@ _BYTES_PER_CHARACTER: Final = 6
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}|[eE]\+?[0-9]{3}")
 _LONG_WORD_NUMBER: Final = re.compile(r"[+-]?[0-9]{19,}")
 _INT64: Final = 2**63
+# Documents of the client's own: what a schema says of numbers never travels as a number.
+_FREE_FORM: Final = frozenset({"messages", "tools", "response_format", "structured_outputs", "metadata"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ def _load(body: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise RequestRefusedError(RefusalCode.INVALID_REQUEST, "the body must be a JSON object")
     if _LONG_NUMBER.search(body):
-        _refuse_beyond_64_bits(document, "")
+        parameters = {name: value for name, value in document.items() if name not in _FREE_FORM}
+        _refuse_beyond_64_bits(parameters, "")
     return document
 
 
