@@ -48,7 +48,7 @@ class StepFactsMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         step: number of the step, from 1 at the start of the engine.
-        step_ms: from the end of the step before (its own scheduling, where the engine was idle) to its output.
+        step_ms: from the end of the step before (its own scheduling after an idle time) to its output.
         prefill_tokens: prompt (and recomputed) tokens computed.
         prefill_context_tokens2: sum over prefill chunks of chunk * (context before + chunk / 2).
         decode_seqs: sequences that decoded.
