@@ -16,6 +16,8 @@ PACE_MS: Final = {1: 5.0, 64: 10.0, 256: 40.0}
 """Streams to milliseconds a token: busy, but nothing saturated, so that every token is a chunk of its own."""
 HELD_PACE_MS: Final = 100.0
 LATENCY_RATE: Final = 500.0
+ANSWER_TOKENS: Final = 1
+"""Of an answer that is not streamed: what a token costs is measured by the streams."""
 LITELLM_RATE: Final = 15.0
 
 
@@ -48,13 +50,13 @@ def _body(**more: Any) -> dict[str, Any]:
 def small_requests(proxy: Proxy, scale: Scale) -> Order:
     """As many small answers as it takes, sixteen at a time."""
     count = scale.litellm_requests if proxy.name == "litellm" else scale.requests
-    return Order(proxy.url, CHAT, _body(max_tokens=4), count, proxy.headers, concurrency=16)
+    return Order(proxy.url, CHAT, _body(max_tokens=ANSWER_TOKENS), count, proxy.headers, concurrency=16)
 
 
 def steady(proxy: Proxy, scale: Scale, rate: float) -> Order:
     """Small answers at a steady rate."""
     count = max(10, int(rate * scale.latency_s))
-    return Order(proxy.url, CHAT, _body(max_tokens=4), count, proxy.headers, rate=rate)
+    return Order(proxy.url, CHAT, _body(max_tokens=ANSWER_TOKENS), count, proxy.headers, rate=rate)
 
 
 def rate_for(proxy: Proxy, scale: Scale) -> float:
