@@ -22,7 +22,13 @@ _ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 async def stock_vllm(settings: SloSettings, run_dir: Path) -> AsyncIterator[str]:
     """Its URL, once it has answered a health check."""
     port = free_port()
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(settings.model)]
+    command = [
+        sys.executable,
+        "-m",
+        "vllm.entrypoints.launchers.api_server.entry",
+        "--model",
+        str(settings.model),
+    ]
     command += ["--served-model-name", MODEL_NAME, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--dtype", "float32", "--distributed-executor-backend", "uni", "--disable-uvicorn-access-log"]
     command += ["--enforce-eager", *settings.vllm_arguments]
