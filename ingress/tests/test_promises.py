@@ -37,6 +37,15 @@ def test_reject_is_a_425_that_counts_against_availability(rig, executor, kit):
     assert ingress.metric("superinfer_contract_availability", contract="shop/strict") == 0.0
 
 
+def test_what_was_never_admitted_is_refused_not_expired(rig, kit):
+    # Tokens of another stream come while the prompt is being rendered, and its deadline passes meanwhile.
+    ingress = rig.ingress([rig.executor(render_ms=200)], [kit.contract("hasty", objectives={"TTFT": 100})])
+    with ingress.client.stream("POST", "/v1/chat/completions", json=kit.chat(3_000, stream=True)) as answer:
+        assert answer.status_code == 200
+        refused = ingress.chat(2, headers=kit.under("hasty"))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (425, "slo_infeasible")
+
+
 def test_headers_tighten_a_contract_until_it_cannot_be_kept(open_ingress, kit):
     answer = open_ingress.chat(2, headers=kit.under("gold", **{"x-slo-ttft-ms": "0.5"}))
     assert (answer.status_code, answer.json()["error"]["required_ms"]) == (425, 0.5)
@@ -70,12 +79,12 @@ def test_a_quota_of_tokens_is_settled_by_what_was_used(rig, executor, kit):
 def test_a_quota_of_concurrency_frees_its_place(rig, kit):
     executor = rig.executor(step_ms=20)
     ingress = rig.ingress([executor], [kit.contract("one", quota={"concurrency": 1})])
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        long = pool.submit(ingress.chat, 150, kit.under("one"))
-        kit.until(lambda: ingress.metric("superinfer_requests_in_flight") == 1, "the first to run")
+    long = kit.chat(3_000, stream=True)
+    with ingress.client.stream("POST", "/v1/chat/completions", json=long, headers=kit.under("one")) as answer:
+        assert answer.status_code == 200
         assert ingress.chat(1, headers=kit.under("one")).status_code == 429
-        assert long.result().status_code == 200
-    assert ingress.chat(1, headers=kit.under("one")).status_code == 200
+    # The client left: its place is free again.
+    kit.until(lambda: ingress.chat(1, headers=kit.under("one")).status_code == 200, "the place to be free")
 
 
 def test_an_ingress_takes_its_replicas_part_of_a_quota(rig, executor, kit):

@@ -43,10 +43,12 @@ class Dispatcher:
         return late
 
     def expired(self, now_ms: float) -> list[Tracked]:
-        """Requests still waiting here that would be late even if they started now."""
-        waiting = (*self._book.queued.values(), *self._book.rendering.values())
+        """Admitted requests still waiting here that would be late even if they started now.
+
+        What is still being rendered was not promised anything: admission refuses it, and says why.
+        """
         slack_ms = self._planner.slack_ms
-        return [r for r in waiting if self._is_lost(r, slack_ms(r.state(), now_ms), now_ms)]
+        return [r for r in self._book.queued.values() if self._is_lost(r, slack_ms(r.state(), now_ms), now_ms)]
 
     def _is_lost(self, request: Tracked, slack_ms: float, now_ms: float) -> bool:
         """Whether it can no longer start in time, and may be ended for it.
