@@ -109,11 +109,19 @@ class InFlight:
         if done(self):
             return True
         loop = asyncio.get_running_loop()
-        timer = None if timeout_s is None else loop.call_later(timeout_s, self._wake)
-        until = None if timeout_s is None else loop.time() + timeout_s
+        passed = False
+
+        def time_out() -> None:
+            # The timer itself says that time is up: the loop's clock is coarse (whole milliseconds under
+            # uvloop), and a comparison with it that comes out just too early would wait for ever.
+            nonlocal passed
+            passed = True
+            self._wake()
+
+        timer = None if timeout_s is None else loop.call_later(timeout_s, time_out)
         try:
             while not done(self):
-                if until is not None and loop.time() >= until:
+                if passed:
                     return False
                 self._waiter = loop.create_future()
                 await self._waiter

@@ -48,7 +48,9 @@ class Dispatcher:
         What is still being rendered was not promised anything: admission refuses it, and says why.
         """
         slack_ms = self._planner.slack_ms
-        return [r for r in self._book.queued.values() if self._is_lost(r, slack_ms(r.state(), now_ms), now_ms)]
+        return [
+            r for r in self._book.queued.values() if self._is_lost(r, slack_ms(r.state(), now_ms), now_ms)
+        ]
 
     def _is_lost(self, request: Tracked, slack_ms: float, now_ms: float) -> bool:
         """Whether it can no longer start in time, and may be ended for it.
