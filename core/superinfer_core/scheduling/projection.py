@@ -113,7 +113,10 @@ def project(
         k += steps
         del queue[at]
         inside -= item.started
-        first[item.job.request_id] = t
+        # A token comes at the end of a step, and no step is shorter than its decoding: a small prompt takes
+        # no fraction of one.
+        alone = model.prefill_work_ms(item.job.prefill_left_tokens, item.job.computed_tokens)
+        first[item.job.request_id] = max(t, fixed + alone)
         left = tokens_left(item.job)
         if left > 1:
             pace = own_pace_ms(item.job)

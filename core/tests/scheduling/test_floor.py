@@ -1,8 +1,9 @@
-"""Prefill never stands still: a sequence that is just behind may slow others' prefill, not stop it."""
+"""Prefill never stands still, and never takes no time: a token costs at least a whole step."""
 
 import pytest
 
 from superinfer_core.prediction.step_model import StepModel
+from superinfer_core.scheduling.admission import admit
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.state import EngineState, Phase, RequestState
 from superinfer_core.scheduling.step import plan_step
@@ -31,3 +32,11 @@ def test_a_running_prefill_moves_every_step(target_ms: float, late_ms: float) ->
     prefill = RequestState("bronze", slo, -100.0, Phase.PREFILL, 4_000, 512, 0, 100)
     state = EngineState(32, 2_048, 100_000, (decoding(target_ms, late_ms), prefill))
     assert plan_step(state, 0.0, DecisionContext(MODEL)).prefill_budget_tokens > 0
+
+
+def test_a_tiny_prompt_is_not_promised_a_fraction_of_a_step() -> None:
+    slo = RequestSlo("a/hasty", Rank(0), ttft_ms=1.0)
+    asked = RequestState("r", slo, 0.0, Phase.WAITING, 1, 0, 0, 2)
+    answer = admit(asked, EngineState(32, 2_048, 100_000), 0.0, DecisionContext(MODEL))
+    assert not answer.admitted
+    assert answer.prediction.ttft_ms == pytest.approx(5.0 + 0.1 + 0.06)  # base, one sequence, one token
