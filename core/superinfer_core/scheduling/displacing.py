@@ -1,8 +1,7 @@
 """What a full engine can still promise: places that running, less important work gives up.
 
 Promise: pure. Agrees with `step.plan_step`, which displaces as soon as waiting for a place would cost the
-first
-token: what is promised here finds its victims there, unless a place came free anyway.
+first token: what is promised here finds its victims there, unless a place came free anyway.
 """
 
 from dataclasses import replace

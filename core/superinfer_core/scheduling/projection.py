@@ -1,8 +1,7 @@
 """Where an engine's backlog leads: a fluid rollout of its batch under the step budget.
 
 Promise: deterministic and bounded (O(n log n) in the requests); needs no clock. It is what admission
-believes, so it
-errs late: prefill gets only the time the tightest pace in the batch leaves.
+believes, so it errs late: prefill gets only the time the tightest pace in the batch leaves.
 
 Within a phase the batch is constant, so steps are all alike: a step takes `tau`, the least of the paces of
 those decoding and the step cap; `dec` of it is decoding, the rest prefill. Phases end when a prefill is

@@ -101,8 +101,8 @@ def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, c
     """Time a step may spend on prefill: what the tightest running token deadline leaves after decoding.
 
     Scheduling study, point 2: (least token slack - decode time). A sequence that cannot be kept even by
-    bare decode
-    steps does not count: it must not stop everyone else's prefill. `prefills` sequences share the step.
+    bare decode steps does not count: it must not stop everyone else's prefill. `prefills` sequences share
+    the step.
     """
     policy, model = ctx.policy, ctx.model
     context = sum(r.computed_tokens for r in decodes)
