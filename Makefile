@@ -21,7 +21,7 @@ VENV := $(ROOT)/.venv
 BIN := $(VENV)/bin
 SYNCED := $(VENV)/.synced
 EXTRA ?= cpu
-MEMBERS := core proto ingress sidecar executor operator cli bench
+MEMBERS := core proto kube ingress sidecar executor operator gpumock cli bench
 MANIFESTS := uv.lock pyproject.toml $(wildcard $(addsuffix /pyproject.toml,$(MEMBERS)))
 PREPARED := $(VENV)/.prepared
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/superinfer
@@ -49,7 +49,7 @@ $(UV):
 $(SYNCED): $(UV) $(MANIFESTS)
 	@echo "setup: Python packages into .venv/ (about 6 GB with vLLM the first time; a minute or more on a slow network)"
 	@python="$$($(PYTHON) -c 'import sys; print(sys.executable if sys.version_info < (3, 13) else "")')"; \
-	$(UV) sync $${python:+--python "$$python"} --locked --all-packages --extra $(EXTRA) --compile-bytecode
+	$(UV) sync $${python:+--python "$$python"} --locked --all-packages --extra $(EXTRA) --extra nvml --compile-bytecode
 	@touch $@
 
 $(PREPARED): $(SYNCED) $(wildcard executor/superinfer_executor/models/*.py)
@@ -85,7 +85,7 @@ lint: $(SYNCED) type ## Style, types, import direction
 
 .PHONY: type
 type: $(SYNCED) ## Type-check every member (mypy strict)
-	@$(BIN)/mypy $(foreach member,core/superinfer_core ingress/superinfer_ingress sidecar/superinfer_sidecar executor/superinfer_executor cli/superinfer bench/superinfer_bench,$(member))
+	@$(BIN)/mypy $(foreach member,core/superinfer_core kube/superinfer_kube ingress/superinfer_ingress sidecar/superinfer_sidecar executor/superinfer_executor operator/superinfer_operator gpumock/superinfer_gpumock cli/superinfer bench/superinfer_bench,$(member))
 
 .PHONY: fmt
 fmt: $(SYNCED) ## Format and fix what can be fixed

@@ -27,7 +27,7 @@ from superinfer_proto.v1 import work_pb2 as superinfer__proto_dot_v1_dot_work__p
 from superinfer_proto.v1 import engine_pb2 as superinfer__proto_dot_v1_dot_engine__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!superinfer_proto/v1/sidecar.proto\x12\rsuperinfer.v1\x1a\x1dsuperinfer_proto/v1/slo.proto\x1a\x1esuperinfer_proto/v1/work.proto\x1a superinfer_proto/v1/engine.proto\"\x80\x01\n\tToSidecar\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x14.superinfer.v1.Hello\x12&\n\x07submits\x18\x02 \x03(\x0b\x32\x15.superinfer.v1.Submit\x12&\n\x07\x63\x61ncels\x18\x03 \x03(\x0b\x32\x15.superinfer.v1.Cancel\",\n\x05Hello\x12\x12\n\ningress_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\xb2\x01\n\x0b\x46romSidecar\x12)\n\x04info\x18\x01 \x01(\x0b\x32\x1b.superinfer.v1.ExecutorInfo\x12*\n\tdecisions\x18\x02 \x03(\x0b\x32\x17.superinfer.v1.Decision\x12#\n\x05\x66rame\x18\x03 \x01(\x0b\x32\x14.superinfer.v1.Frame\x12\'\n\x04load\x18\x04 \x01(\x0b\x32\x19.superinfer.v1.LoadReport\"K\n\x0c\x45xecutorInfo\x12\x10\n\x08\x65xecutor\x18\x01 \x01(\t\x12)\n\x06\x65ngine\x18\x02 \x01(\x0b\x32\x19.superinfer.v1.EngineInfo\"\xc3\x01\n\x08\x44\x65\x63ision\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x10\n\x08\x61\x64mitted\x18\x03 \x01(\x08\x12-\n\nprediction\x18\x04 \x01(\x0b\x32\x19.superinfer.v1.Prediction\x12\'\n\x07refusal\x18\x05 \x01(\x0b\x32\x16.superinfer.v1.Refusal\x12\x15\n\rprompt_tokens\x18\x06 \x01(\r\x12\x11\n\tresumable\x18\x07 \x01(\x08\"O\n\nPrediction\x12\x0f\n\x07ttft_ms\x18\x01 \x01(\x01\x12\x0e\n\x06itl_ms\x18\x02 \x01(\x01\x12\x0e\n\x06\x65\x32\x65_ms\x18\x03 \x01(\x01\x12\x10\n\x08slack_ms\x18\x04 \x01(\x01\"\xc0\x01\n\x07Refusal\x12#\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x14.superinfer.v1.Error\x12\x0e\n\x06metric\x18\x02 \x01(\t\x12\x14\n\x0cpredicted_ms\x18\x03 \x01(\x01\x12\x13\n\x0brequired_ms\x18\x04 \x01(\x01\x12\x13\n\x0btightest_ms\x18\x05 \x01(\x01\x12\x1a\n\x12\x66\x65\x61sible_when_idle\x18\x06 \x01(\x08\x12\x16\n\x0eretry_after_ms\x18\x07 \x01(\x01\x12\x0c\n\x04harm\x18\x08 \x01(\x08\"\xc5\x02\n\nLoadReport\x12\x12\n\ngeneration\x18\x01 \x01(\t\x12\x0f\n\x07serving\x18\x02 \x01(\x08\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x0e\n\x06queued\x18\x04 \x01(\r\x12\x12\n\ndispatched\x18\x05 \x01(\r\x12\x0f\n\x07running\x18\x06 \x01(\r\x12\x10\n\x08kv_usage\x18\x07 \x01(\x01\x12\x1d\n\x15queued_prefill_tokens\x18\x08 \x01(\x04\x12\x12\n\nbacklog_ms\x18\t \x01(\x01\x12\x15\n\rback_pressure\x18\n \x01(\x01\x12\x12\n\nstep_model\x18\x0b \x03(\x01\x12\x19\n\x11residual_quantile\x18\x0c \x01(\x01\x12\x10\n\x08sequence\x18\r \x01(\x04\x12.\n\tcontracts\x18\x0e \x03(\x0b\x32\x1b.superinfer.v1.ContractLoad\"V\n\x0c\x43ontractLoad\x12\x10\n\x08\x63ontract\x18\x01 \x01(\t\x12\x19\n\x11output_tokens_p50\x18\x02 \x01(\x01\x12\x19\n\x11output_tokens_p90\x18\x03 \x01(\x01\x32L\n\x07Sidecar\x12\x41\n\x05Serve\x12\x18.superinfer.v1.ToSidecar\x1a\x1a.superinfer.v1.FromSidecar(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!superinfer_proto/v1/sidecar.proto\x12\rsuperinfer.v1\x1a\x1dsuperinfer_proto/v1/slo.proto\x1a\x1esuperinfer_proto/v1/work.proto\x1a superinfer_proto/v1/engine.proto\"\xa8\x01\n\tToSidecar\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x14.superinfer.v1.Hello\x12&\n\x07submits\x18\x02 \x03(\x0b\x32\x15.superinfer.v1.Submit\x12&\n\x07\x63\x61ncels\x18\x03 \x03(\x0b\x32\x15.superinfer.v1.Cancel\x12&\n\x05peers\x18\x04 \x01(\x0b\x32\x17.superinfer.v1.PeerList\".\n\x08PeerList\x12\"\n\x05peers\x18\x01 \x03(\x0b\x32\x13.superinfer.v1.Peer\"?\n\x04Peer\x12\x10\n\x08\x65xecutor\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x14\n\x0c\x66\x61ult_domain\x18\x03 \x03(\t\",\n\x05Hello\x12\x12\n\ningress_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\xb2\x01\n\x0b\x46romSidecar\x12)\n\x04info\x18\x01 \x01(\x0b\x32\x1b.superinfer.v1.ExecutorInfo\x12*\n\tdecisions\x18\x02 \x03(\x0b\x32\x17.superinfer.v1.Decision\x12#\n\x05\x66rame\x18\x03 \x01(\x0b\x32\x14.superinfer.v1.Frame\x12\'\n\x04load\x18\x04 \x01(\x0b\x32\x19.superinfer.v1.LoadReport\"K\n\x0c\x45xecutorInfo\x12\x10\n\x08\x65xecutor\x18\x01 \x01(\t\x12)\n\x06\x65ngine\x18\x02 \x01(\x0b\x32\x19.superinfer.v1.EngineInfo\"\xc3\x01\n\x08\x44\x65\x63ision\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x10\n\x08\x61\x64mitted\x18\x03 \x01(\x08\x12-\n\nprediction\x18\x04 \x01(\x0b\x32\x19.superinfer.v1.Prediction\x12\'\n\x07refusal\x18\x05 \x01(\x0b\x32\x16.superinfer.v1.Refusal\x12\x15\n\rprompt_tokens\x18\x06 \x01(\r\x12\x11\n\tresumable\x18\x07 \x01(\x08\"O\n\nPrediction\x12\x0f\n\x07ttft_ms\x18\x01 \x01(\x01\x12\x0e\n\x06itl_ms\x18\x02 \x01(\x01\x12\x0e\n\x06\x65\x32\x65_ms\x18\x03 \x01(\x01\x12\x10\n\x08slack_ms\x18\x04 \x01(\x01\"\xc0\x01\n\x07Refusal\x12#\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x14.superinfer.v1.Error\x12\x0e\n\x06metric\x18\x02 \x01(\t\x12\x14\n\x0cpredicted_ms\x18\x03 \x01(\x01\x12\x13\n\x0brequired_ms\x18\x04 \x01(\x01\x12\x13\n\x0btightest_ms\x18\x05 \x01(\x01\x12\x1a\n\x12\x66\x65\x61sible_when_idle\x18\x06 \x01(\x08\x12\x16\n\x0eretry_after_ms\x18\x07 \x01(\x01\x12\x0c\n\x04harm\x18\x08 \x01(\x08\"\xdf\x02\n\nLoadReport\x12\x12\n\ngeneration\x18\x01 \x01(\t\x12\x0f\n\x07serving\x18\x02 \x01(\x08\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x0e\n\x06queued\x18\x04 \x01(\r\x12\x12\n\ndispatched\x18\x05 \x01(\r\x12\x0f\n\x07running\x18\x06 \x01(\r\x12\x10\n\x08kv_usage\x18\x07 \x01(\x01\x12\x1d\n\x15queued_prefill_tokens\x18\x08 \x01(\x04\x12\x12\n\nbacklog_ms\x18\t \x01(\x01\x12\x15\n\rback_pressure\x18\n \x01(\x01\x12\x12\n\nstep_model\x18\x0b \x03(\x01\x12\x19\n\x11residual_quantile\x18\x0c \x01(\x01\x12\x10\n\x08sequence\x18\r \x01(\x04\x12.\n\tcontracts\x18\x0e \x03(\x0b\x32\x1b.superinfer.v1.ContractLoad\x12\x18\n\x10\x63heckpoint_peers\x18\x0f \x03(\t\"V\n\x0c\x43ontractLoad\x12\x10\n\x08\x63ontract\x18\x01 \x01(\t\x12\x19\n\x11output_tokens_p50\x18\x02 \x01(\x01\x12\x19\n\x11output_tokens_p90\x18\x03 \x01(\x01\x32L\n\x07Sidecar\x12\x41\n\x05Serve\x12\x18.superinfer.v1.ToSidecar\x1a\x1a.superinfer.v1.FromSidecar(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,23 +35,27 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'superinfer_proto.v1.sidecar
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TOSIDECAR']._serialized_start=150
-  _globals['_TOSIDECAR']._serialized_end=278
-  _globals['_HELLO']._serialized_start=280
-  _globals['_HELLO']._serialized_end=324
-  _globals['_FROMSIDECAR']._serialized_start=327
-  _globals['_FROMSIDECAR']._serialized_end=505
-  _globals['_EXECUTORINFO']._serialized_start=507
-  _globals['_EXECUTORINFO']._serialized_end=582
-  _globals['_DECISION']._serialized_start=585
-  _globals['_DECISION']._serialized_end=780
-  _globals['_PREDICTION']._serialized_start=782
-  _globals['_PREDICTION']._serialized_end=861
-  _globals['_REFUSAL']._serialized_start=864
-  _globals['_REFUSAL']._serialized_end=1056
-  _globals['_LOADREPORT']._serialized_start=1059
-  _globals['_LOADREPORT']._serialized_end=1384
-  _globals['_CONTRACTLOAD']._serialized_start=1386
-  _globals['_CONTRACTLOAD']._serialized_end=1472
-  _globals['_SIDECAR']._serialized_start=1474
-  _globals['_SIDECAR']._serialized_end=1550
+  _globals['_TOSIDECAR']._serialized_end=318
+  _globals['_PEERLIST']._serialized_start=320
+  _globals['_PEERLIST']._serialized_end=366
+  _globals['_PEER']._serialized_start=368
+  _globals['_PEER']._serialized_end=431
+  _globals['_HELLO']._serialized_start=433
+  _globals['_HELLO']._serialized_end=477
+  _globals['_FROMSIDECAR']._serialized_start=480
+  _globals['_FROMSIDECAR']._serialized_end=658
+  _globals['_EXECUTORINFO']._serialized_start=660
+  _globals['_EXECUTORINFO']._serialized_end=735
+  _globals['_DECISION']._serialized_start=738
+  _globals['_DECISION']._serialized_end=933
+  _globals['_PREDICTION']._serialized_start=935
+  _globals['_PREDICTION']._serialized_end=1014
+  _globals['_REFUSAL']._serialized_start=1017
+  _globals['_REFUSAL']._serialized_end=1209
+  _globals['_LOADREPORT']._serialized_start=1212
+  _globals['_LOADREPORT']._serialized_end=1563
+  _globals['_CONTRACTLOAD']._serialized_start=1565
+  _globals['_CONTRACTLOAD']._serialized_end=1651
+  _globals['_SIDECAR']._serialized_start=1653
+  _globals['_SIDECAR']._serialized_end=1729
 # @@protoc_insertion_point(module_scope)

@@ -10,14 +10,32 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ToSidecar(_message.Message):
-    __slots__ = ("hello", "submits", "cancels")
+    __slots__ = ("hello", "submits", "cancels", "peers")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     SUBMITS_FIELD_NUMBER: _ClassVar[int]
     CANCELS_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     submits: _containers.RepeatedCompositeFieldContainer[_work_pb2.Submit]
     cancels: _containers.RepeatedCompositeFieldContainer[_work_pb2.Cancel]
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., submits: _Optional[_Iterable[_Union[_work_pb2.Submit, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[_work_pb2.Cancel, _Mapping]]] = ...) -> None: ...
+    peers: PeerList
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., submits: _Optional[_Iterable[_Union[_work_pb2.Submit, _Mapping]]] = ..., cancels: _Optional[_Iterable[_Union[_work_pb2.Cancel, _Mapping]]] = ..., peers: _Optional[_Union[PeerList, _Mapping]] = ...) -> None: ...
+
+class PeerList(_message.Message):
+    __slots__ = ("peers",)
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    peers: _containers.RepeatedCompositeFieldContainer[Peer]
+    def __init__(self, peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ...) -> None: ...
+
+class Peer(_message.Message):
+    __slots__ = ("executor", "address", "fault_domain")
+    EXECUTOR_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    FAULT_DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    executor: str
+    address: str
+    fault_domain: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, executor: _Optional[str] = ..., address: _Optional[str] = ..., fault_domain: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("ingress_id", "version")
@@ -98,7 +116,7 @@ class Refusal(_message.Message):
     def __init__(self, error: _Optional[_Union[_slo_pb2.Error, _Mapping]] = ..., metric: _Optional[str] = ..., predicted_ms: _Optional[float] = ..., required_ms: _Optional[float] = ..., tightest_ms: _Optional[float] = ..., feasible_when_idle: _Optional[bool] = ..., retry_after_ms: _Optional[float] = ..., harm: _Optional[bool] = ...) -> None: ...
 
 class LoadReport(_message.Message):
-    __slots__ = ("generation", "serving", "draining", "queued", "dispatched", "running", "kv_usage", "queued_prefill_tokens", "backlog_ms", "back_pressure", "step_model", "residual_quantile", "sequence", "contracts")
+    __slots__ = ("generation", "serving", "draining", "queued", "dispatched", "running", "kv_usage", "queued_prefill_tokens", "backlog_ms", "back_pressure", "step_model", "residual_quantile", "sequence", "contracts", "checkpoint_peers")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SERVING_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +131,7 @@ class LoadReport(_message.Message):
     RESIDUAL_QUANTILE_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CONTRACTS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_PEERS_FIELD_NUMBER: _ClassVar[int]
     generation: str
     serving: bool
     draining: bool
@@ -127,7 +146,8 @@ class LoadReport(_message.Message):
     residual_quantile: float
     sequence: int
     contracts: _containers.RepeatedCompositeFieldContainer[ContractLoad]
-    def __init__(self, generation: _Optional[str] = ..., serving: _Optional[bool] = ..., draining: _Optional[bool] = ..., queued: _Optional[int] = ..., dispatched: _Optional[int] = ..., running: _Optional[int] = ..., kv_usage: _Optional[float] = ..., queued_prefill_tokens: _Optional[int] = ..., backlog_ms: _Optional[float] = ..., back_pressure: _Optional[float] = ..., step_model: _Optional[_Iterable[float]] = ..., residual_quantile: _Optional[float] = ..., sequence: _Optional[int] = ..., contracts: _Optional[_Iterable[_Union[ContractLoad, _Mapping]]] = ...) -> None: ...
+    checkpoint_peers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[str] = ..., serving: _Optional[bool] = ..., draining: _Optional[bool] = ..., queued: _Optional[int] = ..., dispatched: _Optional[int] = ..., running: _Optional[int] = ..., kv_usage: _Optional[float] = ..., queued_prefill_tokens: _Optional[int] = ..., backlog_ms: _Optional[float] = ..., back_pressure: _Optional[float] = ..., step_model: _Optional[_Iterable[float]] = ..., residual_quantile: _Optional[float] = ..., sequence: _Optional[int] = ..., contracts: _Optional[_Iterable[_Union[ContractLoad, _Mapping]]] = ..., checkpoint_peers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ContractLoad(_message.Message):
     __slots__ = ("contract", "output_tokens_p50", "output_tokens_p90")

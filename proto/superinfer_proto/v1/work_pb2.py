@@ -25,29 +25,29 @@ _sym_db = _symbol_database.Default()
 from superinfer_proto.v1 import slo_pb2 as superinfer__proto_dot_v1_dot_slo__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1esuperinfer_proto/v1/work.proto\x12\rsuperinfer.v1\x1a\x1dsuperinfer_proto/v1/slo.proto\"\xb1\x02\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12&\n\x03slo\x18\x05 \x01(\x0b\x32\x19.superinfer.v1.RequestSlo\x12/\n\tadmission\x18\x06 \x01(\x0e\x32\x1c.superinfer.v1.AdmissionMode\x12\x12\n\ncache_salt\x18\x07 \x01(\t\x12\x11\n\tcreated_s\x18\x08 \x01(\x03\x12,\n\tdelivered\x18\t \x03(\x0b\x32\x19.superinfer.v1.TokenGroup\x12\x18\n\x10prompt_token_ids\x18\n \x03(\r\x12\x1e\n\x16\x65xpected_output_tokens\x18\x0b \x01(\r\"-\n\x06\x43\x61ncel\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\x9d\x02\n\x06Output\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06\x63hoice\x18\x03 \x01(\r\x12\x13\n\x0b\x66irst_token\x18\x04 \x01(\r\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12\x10\n\x08text_end\x18\x06 \x01(\r\x12\x10\n\x08tool_end\x18\x07 \x01(\r\x12\r\n\x05\x63hunk\x18\x08 \x01(\x0c\x12\x15\n\rfinish_reason\x18\t \x01(\t\x12\x13\n\x0bstop_reason\x18\n \x01(\t\x12\r\n\x05\x66inal\x18\x0b \x01(\x08\x12#\n\x05\x65rror\x18\x0c \x01(\x0b\x32\x14.superinfer.v1.Error\x12#\n\x05usage\x18\r \x01(\x0b\x32\x14.superinfer.v1.Usage\"e\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\x12\x13\n\x0bpreemptions\x18\x04 \x01(\r\"Q\n\nPreemption\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x16\n\x0e\x66or_request_id\x18\x02 \x01(\t\x12\x17\n\x0f\x63omputed_tokens\x18\x03 \x01(\r\"\x98\x02\n\tStepFacts\x12\x0f\n\x07step_ms\x18\x01 \x01(\x01\x12\x16\n\x0eprefill_tokens\x18\x02 \x01(\r\x12\x1f\n\x17prefill_context_tokens2\x18\x03 \x01(\x01\x12\x13\n\x0b\x64\x65\x63ode_seqs\x18\x04 \x01(\r\x12\x1d\n\x15\x64\x65\x63ode_context_tokens\x18\x05 \x01(\x04\x12\x0f\n\x07running\x18\x06 \x01(\r\x12\x0f\n\x07waiting\x18\x07 \x01(\r\x12\x10\n\x08kv_usage\x18\x08 \x01(\x01\x12.\n\x0bpreemptions\x18\t \x03(\x0b\x32\x19.superinfer.v1.Preemption\x12)\n\x08progress\x18\n \x03(\x0b\x32\x17.superinfer.v1.Progress\"7\n\x08Progress\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x17\n\x0f\x63omputed_tokens\x18\x02 \x01(\r\"f\n\x05\x46rame\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12&\n\x07outputs\x18\x02 \x03(\x0b\x32\x15.superinfer.v1.Output\x12\'\n\x05\x66\x61\x63ts\x18\x03 \x01(\x0b\x32\x18.superinfer.v1.StepFacts*d\n\rAdmissionMode\x12\x1e\n\x1a\x41\x44MISSION_MODE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41\x44MISSION_MODE_ENFORCE\x10\x01\x12\x17\n\x13\x41\x44MISSION_MODE_SKIP\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1esuperinfer_proto/v1/work.proto\x12\rsuperinfer.v1\x1a\x1dsuperinfer_proto/v1/slo.proto\"\xcd\x02\n\x06Submit\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12&\n\x03slo\x18\x05 \x01(\x0b\x32\x19.superinfer.v1.RequestSlo\x12/\n\tadmission\x18\x06 \x01(\x0e\x32\x1c.superinfer.v1.AdmissionMode\x12\x12\n\ncache_salt\x18\x07 \x01(\t\x12\x11\n\tcreated_s\x18\x08 \x01(\x03\x12,\n\tdelivered\x18\t \x03(\x0b\x32\x19.superinfer.v1.TokenGroup\x12\x18\n\x10prompt_token_ids\x18\n \x03(\r\x12\x1e\n\x16\x65xpected_output_tokens\x18\x0b \x01(\r\x12\x1a\n\x12\x63heckpoint_holders\x18\x0c \x03(\t\"-\n\x06\x43\x61ncel\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\x9d\x02\n\x06Output\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x0e\n\x06\x63hoice\x18\x03 \x01(\r\x12\x13\n\x0b\x66irst_token\x18\x04 \x01(\r\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12\x10\n\x08text_end\x18\x06 \x01(\r\x12\x10\n\x08tool_end\x18\x07 \x01(\r\x12\r\n\x05\x63hunk\x18\x08 \x01(\x0c\x12\x15\n\rfinish_reason\x18\t \x01(\t\x12\x13\n\x0bstop_reason\x18\n \x01(\t\x12\r\n\x05\x66inal\x18\x0b \x01(\x08\x12#\n\x05\x65rror\x18\x0c \x01(\x0b\x32\x14.superinfer.v1.Error\x12#\n\x05usage\x18\r \x01(\x0b\x32\x14.superinfer.v1.Usage\"e\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\x12\x13\n\x0bpreemptions\x18\x04 \x01(\r\"Q\n\nPreemption\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x16\n\x0e\x66or_request_id\x18\x02 \x01(\t\x12\x17\n\x0f\x63omputed_tokens\x18\x03 \x01(\r\"\x98\x02\n\tStepFacts\x12\x0f\n\x07step_ms\x18\x01 \x01(\x01\x12\x16\n\x0eprefill_tokens\x18\x02 \x01(\r\x12\x1f\n\x17prefill_context_tokens2\x18\x03 \x01(\x01\x12\x13\n\x0b\x64\x65\x63ode_seqs\x18\x04 \x01(\r\x12\x1d\n\x15\x64\x65\x63ode_context_tokens\x18\x05 \x01(\x04\x12\x0f\n\x07running\x18\x06 \x01(\r\x12\x0f\n\x07waiting\x18\x07 \x01(\r\x12\x10\n\x08kv_usage\x18\x08 \x01(\x01\x12.\n\x0bpreemptions\x18\t \x03(\x0b\x32\x19.superinfer.v1.Preemption\x12)\n\x08progress\x18\n \x03(\x0b\x32\x17.superinfer.v1.Progress\"7\n\x08Progress\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x17\n\x0f\x63omputed_tokens\x18\x02 \x01(\r\"f\n\x05\x46rame\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12&\n\x07outputs\x18\x02 \x03(\x0b\x32\x15.superinfer.v1.Output\x12\'\n\x05\x66\x61\x63ts\x18\x03 \x01(\x0b\x32\x18.superinfer.v1.StepFacts*d\n\rAdmissionMode\x12\x1e\n\x1a\x41\x44MISSION_MODE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41\x44MISSION_MODE_ENFORCE\x10\x01\x12\x17\n\x13\x41\x44MISSION_MODE_SKIP\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'superinfer_proto.v1.work_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ADMISSIONMODE']._serialized_start=1353
-  _globals['_ADMISSIONMODE']._serialized_end=1453
+  _globals['_ADMISSIONMODE']._serialized_start=1381
+  _globals['_ADMISSIONMODE']._serialized_end=1481
   _globals['_SUBMIT']._serialized_start=81
-  _globals['_SUBMIT']._serialized_end=386
-  _globals['_CANCEL']._serialized_start=388
-  _globals['_CANCEL']._serialized_end=433
-  _globals['_OUTPUT']._serialized_start=436
-  _globals['_OUTPUT']._serialized_end=721
-  _globals['_USAGE']._serialized_start=723
-  _globals['_USAGE']._serialized_end=824
-  _globals['_PREEMPTION']._serialized_start=826
-  _globals['_PREEMPTION']._serialized_end=907
-  _globals['_STEPFACTS']._serialized_start=910
-  _globals['_STEPFACTS']._serialized_end=1190
-  _globals['_PROGRESS']._serialized_start=1192
-  _globals['_PROGRESS']._serialized_end=1247
-  _globals['_FRAME']._serialized_start=1249
-  _globals['_FRAME']._serialized_end=1351
+  _globals['_SUBMIT']._serialized_end=414
+  _globals['_CANCEL']._serialized_start=416
+  _globals['_CANCEL']._serialized_end=461
+  _globals['_OUTPUT']._serialized_start=464
+  _globals['_OUTPUT']._serialized_end=749
+  _globals['_USAGE']._serialized_start=751
+  _globals['_USAGE']._serialized_end=852
+  _globals['_PREEMPTION']._serialized_start=854
+  _globals['_PREEMPTION']._serialized_end=935
+  _globals['_STEPFACTS']._serialized_start=938
+  _globals['_STEPFACTS']._serialized_end=1218
+  _globals['_PROGRESS']._serialized_start=1220
+  _globals['_PROGRESS']._serialized_end=1275
+  _globals['_FRAME']._serialized_start=1277
+  _globals['_FRAME']._serialized_end=1379
 # @@protoc_insertion_point(module_scope)

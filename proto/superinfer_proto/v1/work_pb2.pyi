@@ -18,7 +18,7 @@ ADMISSION_MODE_ENFORCE: AdmissionMode
 ADMISSION_MODE_SKIP: AdmissionMode
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "attempt", "path", "body", "slo", "admission", "cache_salt", "created_s", "delivered", "prompt_token_ids", "expected_output_tokens")
+    __slots__ = ("request_id", "attempt", "path", "body", "slo", "admission", "cache_salt", "created_s", "delivered", "prompt_token_ids", "expected_output_tokens", "checkpoint_holders")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class Submit(_message.Message):
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_HOLDERS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     attempt: int
     path: str
@@ -41,7 +42,8 @@ class Submit(_message.Message):
     delivered: _containers.RepeatedCompositeFieldContainer[_slo_pb2.TokenGroup]
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     expected_output_tokens: int
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., path: _Optional[str] = ..., body: _Optional[bytes] = ..., slo: _Optional[_Union[_slo_pb2.RequestSlo, _Mapping]] = ..., admission: _Optional[_Union[AdmissionMode, str]] = ..., cache_salt: _Optional[str] = ..., created_s: _Optional[int] = ..., delivered: _Optional[_Iterable[_Union[_slo_pb2.TokenGroup, _Mapping]]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., expected_output_tokens: _Optional[int] = ...) -> None: ...
+    checkpoint_holders: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., path: _Optional[str] = ..., body: _Optional[bytes] = ..., slo: _Optional[_Union[_slo_pb2.RequestSlo, _Mapping]] = ..., admission: _Optional[_Union[AdmissionMode, str]] = ..., cache_salt: _Optional[str] = ..., created_s: _Optional[int] = ..., delivered: _Optional[_Iterable[_Union[_slo_pb2.TokenGroup, _Mapping]]] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., expected_output_tokens: _Optional[int] = ..., checkpoint_holders: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("request_id", "attempt")

@@ -1,0 +1,1 @@
+"""SuperInfer's Kubernetes client: watches that last, server-side apply."""
