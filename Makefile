@@ -105,6 +105,8 @@ verify-gen: $(SYNCED) ## Fail when generated files differ from what is committed
 	  || { echo "generated files are stale: run 'make gen' and commit the result" >&2; exit 1; }; \
 	echo "generated files are up to date"
 
+include $(wildcard make/*.mk)
+
 ##@ Measure
 
 .PHONY: bench bench-slo bench-ingress bench-predictor
