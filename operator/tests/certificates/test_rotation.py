@@ -1,4 +1,4 @@
-"""Certificates are made once, kept while good, and replaced without a moment in which a peer is a stranger."""
+"""Certificates are made once, kept while good, and replaced without a moment in which peers are strangers."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
