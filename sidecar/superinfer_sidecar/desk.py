@@ -295,10 +295,6 @@ class Desk:
                 refusal = admission.refusal or Refusal(RefusalCode.SLO_INFEASIBLE, "cannot be kept")
                 self._refuse_entered(request, refusal)
                 continue
-            for request_id in admission.displaced:
-                displaced = self.book.by_id.get(request_id)
-                if displaced is not None:
-                    self.end(displaced, RefusalCode.SHED, answers.SHED)
             self._admit(request)
 
     def _is_enforced(self, request: Tracked) -> bool:

@@ -3,7 +3,7 @@
 Ports are fakes that remember; time is a number.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -264,23 +264,6 @@ def test_steps_teach_the_model(profile_of):
         room.now_ms += 20
         room.desk.frame(work_pb2.Frame(facts=work_pb2.StepFacts(step_ms=20.0, decode_seqs=1)))
     assert room.desk.planner.steps.model.step_ms(decode_seqs=1) == pytest.approx(20.0, rel=0.1)
-
-
-def test_work_that_is_displaced_is_shed(monkeypatch):
-    room = Room()
-    full_of_bronze(room)
-    room.send("waits", bronze())
-    ask = room.desk.planner.admit
-
-    def displace(candidates, *rest):
-        answers, margin_ms = ask(candidates, *rest)
-        return tuple(replace(answer, displaced=("waits", "b0")) for answer in answers), margin_ms
-
-    monkeypatch.setattr(room.desk.planner, "admit", displace)
-    room.send("gold", gold())
-    assert room.final_codes() == {"waits": "shed", "b0": "shed"}
-    assert room.engine.cancelled == [("b0", 1)]
-    assert set(room.engine.holds) == {"b1", "gold"}
 
 
 def waiting_too_long(room: Room, **fields: Any) -> None:

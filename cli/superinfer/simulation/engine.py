@@ -158,10 +158,6 @@ class SimEngine:
         """An admitted request joins the queue."""
         self.waiting[live.job.request_id] = live
 
-    def drop(self, request_id: str) -> Live | None:
-        """A waiting request leaves (shed or displaced)."""
-        return self.waiting.pop(request_id, None)
-
     def begin_step(self, now_ms: float, ctx: DecisionContext) -> StepFacts | None:
         """Plan and start a step; its facts with the true time, or None when there is nothing to do."""
         plan = plan_step(self.state(), now_ms, ctx)

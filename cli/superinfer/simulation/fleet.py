@@ -172,10 +172,6 @@ class Fleet:
             answer = admit(live.as_state(), engine.state(), self.now, self._refresh(e))
             accepted = answer.admitted
             outcome.predicted_ttft_ms = answer.prediction.ttft_ms
-            for victim in answer.displaced:
-                dropped = engine.drop(victim)
-                if dropped is not None:
-                    self._finish(dropped, "shed")
             if answer.refusal is not None:
                 outcome.refusal, outcome.harm = answer.refusal.code.value, answer.refusal.harm
         if accepted:

@@ -45,15 +45,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The answer: admitted, or refused and why.
-
-    `displaced` names admitted, not yet started, lower-ranked work that must give way for this request.
-    """
+    """The answer: admitted, or refused and why."""
 
     admitted: bool
     prediction: Prediction
     refusal: Refusal | None = None
-    displaced: tuple[str, ...] = ()
 
 
 def admit(candidate: RequestState, state: EngineState, now_ms: float, ctx: DecisionContext) -> Admission:
@@ -108,8 +104,7 @@ def admit_all(
         answer = admit(candidate, state, now_ms, ctx)
         answers.append(answer)
         if answer.admitted:
-            kept = (r for r in state.requests if r.request_id not in answer.displaced)
-            state = replace(state, requests=(*kept, candidate))
+            state = replace(state, requests=(*state.requests, candidate))
     return tuple(answers)
 
 
