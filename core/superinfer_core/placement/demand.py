@@ -7,21 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from superinfer_core.api.v1alpha1.chipletpool import Allocation, ChipletShape, FaultDomain, Interconnect
+from superinfer_core.api.v1alpha1.labels import GPU_RESOURCE, mig_resource
 from superinfer_core.contract.effective import Isolation
 from superinfer_core.placement.node import Toleration
 
-GPU_RESOURCE = "nvidia.com/gpu"
-"""Extended resource of whole GPUs."""
-
-_MIG_RESOURCE_PREFIX = "nvidia.com/mig-"
-
 DEFAULT_SPREAD = (FaultDomain.NODE, FaultDomain.GPU)
 """What replicas are spread over where a pool does not say."""
-
-
-def mig_resource(profile: str) -> str:
-    """Extended resource of a MIG profile as NVIDIA's device plugin names it (strategy mixed)."""
-    return _MIG_RESOURCE_PREFIX + profile.replace("+", ".")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from superinfer_core.placement.geometry import MigProfile
+
+__all__ = [
+    "HEALTHY",
+    "Gpu",
+    "Health",
+    "HealthState",
+    "Link",
+    "LinkType",
+    "MigInstance",
+    "MigProfile",
+    "Node",
+    "RecoveryAction",
+    "Taint",
+    "TaintEffect",
+    "Toleration",
+    "Topology",
+]
+
 
 class TaintEffect(StrEnum):
     """What a taint does to pods that do not tolerate it."""
@@ -84,30 +103,6 @@ class Health:
 
 
 HEALTHY = Health()
-
-
-@dataclass(frozen=True, slots=True)
-class MigProfile:
-    """One kind of GPU instance a GPU offers.
-
-    Attributes:
-        name: e.g. 3g.71gb.
-        memory_slices, compute_slices: of 8 and of 7.
-        starts: memory slices at which it may begin.
-        memory_mib: memory of one instance.
-        max_instances: most on one GPU.
-        multiprocessors: SMs of one instance as NVML reports them, 0 unknown (they are not n/7 of the GPU).
-        profile_id: NVML's number, None unknown; device and driver specific.
-    """
-
-    name: str
-    memory_slices: int
-    compute_slices: int
-    starts: tuple[int, ...]
-    memory_mib: int
-    max_instances: int = 7
-    multiprocessors: int = 0
-    profile_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from superinfer_core.api.v1alpha1.labels import RACK_LABEL, ZONE_LABEL
 from superinfer_core.placement.demand import PoolDemand
 from superinfer_core.placement.node import Node
 
@@ -97,8 +98,7 @@ class PlannerSettings:
         tolerated_loss: share of a pool's executors one fault domain may hold before spreading is violated;
             one executor per domain is always fine.
         max_recreations: for devices the kubelet chose against a hard constraint.
-        rack_labels: node labels that name the rack, the first present counts.
-        zone_label: node label of the zone.
+        rack_label, zone_label: node labels that name rack and zone.
     """
 
     node_grace_s: float = 30.0
@@ -107,8 +107,8 @@ class PlannerSettings:
     hold_down_max_s: float = 1800.0
     tolerated_loss: float = 0.1
     max_recreations: int = 2
-    rack_labels: tuple[str, ...] = ("topology.kubernetes.io/rack", "topology.superinfer.dev/rack")
-    zone_label: str = "topology.kubernetes.io/zone"
+    rack_label: str = RACK_LABEL
+    zone_label: str = ZONE_LABEL
 
 
 @dataclass(frozen=True, slots=True)
