@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from superinfer_core.api.v1alpha1.chipletpool import ChipletPoolSpec, ChipletPoolStatus
+from superinfer_core.api.v1alpha1.chipletpool import MAX_POOL_NAME, ChipletPoolSpec, ChipletPoolStatus
+from superinfer_core.api.v1alpha1.labels import executor_name, executors_service_name, mig_resource
+from superinfer_core.api.v1alpha1.nodetopology import NodeTopologyStatus
 from superinfer_core.api.v1alpha1.slocontract import SLOContractSpec, SLOContractStatus
 
-MODELS = [SLOContractSpec, SLOContractStatus, ChipletPoolSpec, ChipletPoolStatus]
+MODELS = [SLOContractSpec, SLOContractStatus, ChipletPoolSpec, ChipletPoolStatus, NodeTopologyStatus]
 
 
 def nodes(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -42,14 +44,14 @@ def nodes(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_a_crd_can_say_all_of_it(model: Any) -> None:
     for path, node in nodes(model.model_json_schema(by_alias=True)):
-        assert node.get("type") in ("object", "array", "string", "integer"), path
+        assert node.get("type") in ("object", "array", "string", "integer", "boolean"), path
         assert not {"const", "prefixItems", "oneOf", "allOf", "discriminator", "exclusiveMinimum"} & set(
             node
         ), path
         assert "_" not in path, path
 
 
-@pytest.mark.parametrize("model", [SLOContractSpec, ChipletPoolSpec], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_everything_is_bounded(model: Any) -> None:
     for path, node in nodes(model.model_json_schema(by_alias=True)):
         match node["type"]:
@@ -64,7 +66,7 @@ def test_everything_is_bounded(model: Any) -> None:
                 assert "maxProperties" in node, path
 
 
-@pytest.mark.parametrize("model", [SLOContractSpec, ChipletPoolSpec], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_every_field_is_documented(model: Any) -> None:
     for path, node in nodes(model.model_json_schema(by_alias=True)):
         if path and not path.endswith(("[]", "{}")):
@@ -83,4 +85,11 @@ def test_rules_between_fields_are_the_api_server_s_too() -> None:
         if "x-kubernetes-validations" in node
     }
     assert "self.minReplicas <= self.maxReplicas" in rules[".autoscaling"]
-    assert len(rules[".chiplet"]) == 3
+    assert len(rules[".chiplet"]) == 7
+
+
+def test_names_of_executors_fit_a_host_name() -> None:
+    longest = executor_name("p" * MAX_POOL_NAME, slot=9999, incarnation=9_999_999_999)
+    assert len(longest) <= 63
+    assert len(executors_service_name("p" * MAX_POOL_NAME)) <= 63
+    assert mig_resource("1g.18gb+me") == "nvidia.com/mig-1g.18gb.me"

@@ -4,16 +4,15 @@ As in SLOContract everything is bounded and CRD-able. Defaults that the API serv
 the schema here, because a pool inherits from nothing.
 """
 
+import re
 from enum import StrEnum
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
-from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, StringConstraints, model_validator
 
 from superinfer_core.api.v1alpha1.meta import (
     API_VERSION,
     ApiModel,
-    ConditionStatus,
     DnsLabel,
     LocalRef,
     LongText,
@@ -21,30 +20,54 @@ from superinfer_core.api.v1alpha1.meta import (
     ObjectMeta,
     ShortText,
 )
+from superinfer_core.api.v1alpha1.placement import Allocation, FaultDomain, PlacementSpec, TolerationSpec
+from superinfer_core.api.v1alpha1.pod_template import PodTemplateMetadata, PodTemplateSpec
+from superinfer_core.api.v1alpha1.pool_status import ChipletPoolStatus, EngineType
+from superinfer_core.api.v1alpha1.schema_marks import (
+    ATOMIC,
+    DEFAULT_EMPTY,
+    IMMUTABLE,
+    SET,
+    broken_rule,
+    map_by,
+    rules,
+    unchanged,
+)
 from superinfer_core.contract.effective import Isolation
 from superinfer_core.slo import Tier
 
 CHIPLETPOOL_KIND: Final = "ChipletPool"
 
-_SET: Final[dict[str, Any]] = {"x-kubernetes-list-type": "set"}
-_ATOMIC: Final[dict[str, Any]] = {"x-kubernetes-list-type": "atomic"}
+MAX_POOL_NAME: Final = 40
+POOL_NAME: Final = "^[a-z]([a-z0-9-]*[a-z0-9])?$"
+_POOL_NAME_MESSAGE: Final = (
+    f"metadata.name must be at most {MAX_POOL_NAME} lower-case letters, digits and dashes, a letter first: "
+    "pods and Services are named after it"
+)
 
-
-def _map_by(key: str) -> dict[str, Any]:
-    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
-
-
-def _rules(*rules: tuple[str, str]) -> ConfigDict:
-    """The rules of a model's validator as the API server checks them (CEL)."""
-    validations: list[JsonValue] = [{"rule": rule, "message": message} for rule, message in rules]
-    return ConfigDict(json_schema_extra={"x-kubernetes-validations": validations})
-
-
-class EngineType(StrEnum):
-    """What runs the model."""
-
-    VLLM = "VLLM"
-    STUB = "Stub"
+__all__ = [
+    "CHIPLETPOOL_KIND",
+    "Allocation",
+    "AutoscalingSpec",
+    "CheckpointPeers",
+    "CheckpointSpec",
+    "ChipletPool",
+    "ChipletPoolSpec",
+    "ChipletPoolStatus",
+    "ChipletShape",
+    "ChipletSpec",
+    "EngineSpec",
+    "EngineType",
+    "EnvVar",
+    "FaultDomain",
+    "Interconnect",
+    "ModelSource",
+    "ModelSpec",
+    "PlacementSpec",
+    "PodTemplateMetadata",
+    "PodTemplateSpec",
+    "TolerationSpec",
+]
 
 
 class ChipletShape(StrEnum):
@@ -61,23 +84,6 @@ class Interconnect(StrEnum):
     ANY = "Any"
     NVLINK_PREFERRED = "NVLinkPreferred"
     NVLINK_REQUIRED = "NVLinkRequired"
-
-
-class Allocation(StrEnum):
-    """Who picks the device."""
-
-    DEVICE_PLUGIN = "DevicePlugin"
-    DRA = "DRA"
-
-
-class FaultDomain(StrEnum):
-    """What replicas are spread over."""
-
-    GPU = "GPU"
-    CLIQUE = "Clique"
-    NODE = "Node"
-    RACK = "Rack"
-    ZONE = "Zone"
 
 
 class CheckpointPeers(StrEnum):
@@ -100,6 +106,8 @@ class ModelSource(ApiModel):
 
 class ModelSpec(ApiModel):
     """Which model is served, under which name."""
+
+    model_config = rules(unchanged("name", "model.name"))
 
     name: ShortText = Field(description="What clients write as `model`.")
     source: ModelSource | None = Field(default=None, description="Where the weights are.")
@@ -130,23 +138,30 @@ class EngineSpec(ApiModel):
         default=None, description="Requests in one batch; the engine's default where unset."
     )
     args: list[LongText] | None = Field(
-        default=None, max_length=128, description="Further engine arguments.", json_schema_extra=_ATOMIC
+        default=None, max_length=128, description="Further engine arguments.", json_schema_extra=ATOMIC
     )
     env: list[EnvVar] | None = Field(
         default=None,
         max_length=128,
         description="Environment of the engine.",
-        json_schema_extra=_map_by("name"),
+        json_schema_extra=map_by("name"),
     )
 
 
 class ChipletSpec(ApiModel):
     """The hardware one executor gets."""
 
-    model_config = _rules(
+    model_config = rules(
         ("self.shape != 'MIG' || has(self.profile)", "shape MIG needs a profile"),
         ("self.shape == 'MIG' || !has(self.profile)", "a profile is only for shape MIG"),
         ("self.shape == 'GPU' || !has(self.count) || self.count == 1", "only whole GPUs can be grouped"),
+        (
+            "self.shape == 'GPU' || !has(self.interconnect) || self.interconnect == 'Any'",
+            "only whole GPUs can be linked",
+        ),
+        ("self.shape == oldSelf.shape", f"chiplet.shape {IMMUTABLE}"),
+        unchanged("profile", "chiplet.profile"),
+        unchanged("count", "chiplet.count", absent="1"),
     )
 
     shape: ChipletShape = Field(
@@ -168,18 +183,23 @@ class ChipletSpec(ApiModel):
     @model_validator(mode="after")
     def _shape_fits(self) -> Self:
         if self.shape is ChipletShape.MIG and self.profile is None:
-            raise _rule("shape MIG needs a profile", "add profile, e.g. 3g.71gb")
+            raise broken_rule("shape MIG needs a profile", "add profile, e.g. 3g.71gb")
         if self.shape is not ChipletShape.MIG and self.profile is not None:
-            raise _rule("a profile is only for shape MIG", "remove profile, or write shape: MIG")
+            raise broken_rule("a profile is only for shape MIG", "remove profile, or write shape: MIG")
         if self.shape is not ChipletShape.GPU and (self.count or 1) > 1:
-            raise _rule("only whole GPUs can be grouped", "write shape: GPU, or remove count")
+            raise broken_rule("only whole GPUs can be grouped", "write shape: GPU, or remove count")
+        if self.shape is not ChipletShape.GPU and self.interconnect not in (None, Interconnect.ANY):
+            raise broken_rule(
+                "only whole GPUs can be linked",
+                "write shape: GPU, or remove interconnect (MIG has no NVLink)",
+            )
         return self
 
 
 class AutoscalingSpec(ApiModel):
     """Bounds for whoever scales the pool."""
 
-    model_config = _rules(("self.minReplicas <= self.maxReplicas", "minReplicas is above maxReplicas"))
+    model_config = rules(("self.minReplicas <= self.maxReplicas", "minReplicas is above maxReplicas"))
 
     min_replicas: Annotated[int, Field(strict=True, ge=0, le=10_000)] = Field(
         default=1, description="Fewest executors."
@@ -189,52 +209,16 @@ class AutoscalingSpec(ApiModel):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.min_replicas > self.max_replicas:
-            raise _rule("minReplicas is above maxReplicas", "write minReplicas at most maxReplicas")
+            raise broken_rule("minReplicas is above maxReplicas", "write minReplicas at most maxReplicas")
         return self
-
-
-class TolerationSpec(ApiModel):
-    """A taint executors tolerate, as in a pod."""
-
-    key: ShortText | None = Field(default=None, description="Taint key; all keys where unset.")
-    operator: Annotated[str, StringConstraints(pattern=r"^(Exists|Equal)$", max_length=6)] | None = Field(
-        default=None, description="Exists or Equal; Equal where unset."
-    )
-    value: Annotated[str, StringConstraints(strict=True, max_length=63)] | None = Field(
-        default=None, description="Taint value, with Equal."
-    )
-    effect: (
-        Annotated[str, StringConstraints(pattern=r"^(NoSchedule|PreferNoSchedule|NoExecute)$", max_length=16)]
-        | None
-    ) = Field(default=None, description="Taint effect; all effects where unset.")
-    toleration_seconds: Annotated[int, Field(strict=True, ge=0, le=86_400)] | None = Field(
-        default=None, description="How long a NoExecute taint is tolerated."
-    )
-
-
-class PlacementSpec(ApiModel):
-    """Where executors may run."""
-
-    allocation: Allocation = Field(
-        default=Allocation.DEVICE_PLUGIN,
-        description="DevicePlugin: the kubelet picks the device. DRA: a ResourceClaim names it.",
-    )
-    spread: list[FaultDomain] | None = Field(
-        default=None,
-        max_length=5,
-        description="Fault domains replicas are spread over, most important first.",
-        json_schema_extra=_SET,
-    )
-    node_selector: dict[ShortText, Annotated[str, StringConstraints(strict=True, max_length=63)]] | None = (
-        Field(default=None, max_length=64, description="Labels a node must have.")
-    )
-    tolerations: list[TolerationSpec] | None = Field(
-        default=None, max_length=32, description="Taints executors tolerate.", json_schema_extra=_ATOMIC
-    )
 
 
 class CheckpointSpec(ApiModel):
     """How running requests are kept safe against the loss of an executor."""
+
+    model_config = rules(
+        ("self.peers != 'None' || self.replicas == 0", "peers None leaves nobody to keep copies")
+    )
 
     interval_ms: Annotated[int, Field(strict=True, ge=1, le=60_000)] = Field(
         default=50, description="How often new KV blocks are sent to the peer."
@@ -252,19 +236,42 @@ class CheckpointSpec(ApiModel):
         default=None,
         max_length=3,
         description="Tiers whose requests are copied; all where unset.",
-        json_schema_extra=_SET,
+        json_schema_extra=SET,
     )
     peers: CheckpointPeers = Field(default=CheckpointPeers.OTHER_NODE, description="Where copies go.")
     retain_seconds: Annotated[int, Field(strict=True, ge=0, le=86_400)] = Field(
         default=0, description="How long KV is kept after its request ended; 0 erases it at once."
     )
 
+    @model_validator(mode="after")
+    def _somebody_keeps_copies(self) -> Self:
+        if self.peers is CheckpointPeers.NONE and self.replicas > 0:
+            raise broken_rule("peers None leaves nobody to keep copies", "write replicas: 0, or other peers")
+        return self
+
 
 class ChipletPoolSpec(ApiModel):
     """A model on a number of equal executors."""
 
+    model_config = rules(
+        (
+            "self.isolation == 'Shared' || self.chiplet.shape != 'CPU'",
+            "isolation other than Shared is only for MIG and GPU chiplets",
+        ),
+        (
+            "self.isolation != 'Device' || self.chiplet.shape == 'GPU'",
+            "isolation Device is only for whole GPUs",
+        ),
+        (
+            "self.placement.allocation != 'DRA' || self.chiplet.shape != 'CPU'",
+            "allocation DRA is only for MIG and GPU chiplets",
+        ),
+    )
+
     model: ModelSpec = Field(description="Which model is served.")
-    engine: EngineSpec = Field(default_factory=EngineSpec, description="What runs the model.")
+    engine: EngineSpec = Field(
+        default_factory=EngineSpec, description="What runs the model.", json_schema_extra=DEFAULT_EMPTY
+    )
     chiplet: ChipletSpec = Field(description="The hardware one executor gets.")
     replicas: Annotated[int, Field(strict=True, ge=0, le=10_000)] = Field(
         default=1, description="Executors wanted; written by autoscalers through the scale subresource."
@@ -286,33 +293,55 @@ class ChipletPoolSpec(ApiModel):
         default=None,
         max_length=256,
         description="Further namespaces whose contracts may use the pool.",
-        json_schema_extra=_SET,
+        json_schema_extra=SET,
     )
-    placement: PlacementSpec = Field(default_factory=PlacementSpec, description="Where executors may run.")
+    placement: PlacementSpec = Field(
+        default_factory=PlacementSpec,
+        description="Where executors may run.",
+        json_schema_extra=DEFAULT_EMPTY,
+    )
     checkpoint: CheckpointSpec | None = Field(
         default=None, description="Keeping running requests safe; off where unset."
     )
-
-
-class ChipletPoolStatus(ApiModel):
-    """Written by the operator."""
-
-    conditions: list[ConditionStatus] | None = Field(
-        default=None, max_length=16, json_schema_extra=_map_by("type")
+    drain_seconds: Annotated[int, Field(strict=True, ge=1, le=3600)] = Field(
+        default=60,
+        description=(
+            "How long an executor that has to go may take to hand over or finish its running requests."
+        ),
     )
-    observed_generation: int | None = Field(default=None, ge=0)
-    replicas: int | None = Field(default=None, ge=0, description="Executors that exist.")
-    ready_replicas: int | None = Field(default=None, ge=0, description="Executors that serve.")
-    selector: Annotated[str, StringConstraints(max_length=1024)] | None = Field(
-        default=None, description="Label selector of the executors, for the scale subresource."
+    pod_template: PodTemplateSpec | None = Field(
+        default=None,
+        description=(
+            "What the executor pods get beyond what is generated: volumes, resources, pull secrets. The "
+            "container of the engine is `executor`, the other one `sidecar`."
+        ),
     )
-    engine_type: EngineType | None = Field(
-        default=None, description="Stub where no model is behind the pool."
-    )
+
+    @model_validator(mode="after")
+    def _hardware_can_offer_it(self) -> Self:
+        shape = self.chiplet.shape
+        if shape is ChipletShape.CPU and self.isolation is not Isolation.SHARED:
+            raise broken_rule(
+                "isolation other than Shared is only for MIG and GPU chiplets", "write isolation: Shared"
+            )
+        if shape is not ChipletShape.GPU and self.isolation is Isolation.DEVICE:
+            raise broken_rule("isolation Device is only for whole GPUs", "write isolation: Instance")
+        if shape is ChipletShape.CPU and self.placement.allocation is Allocation.DRA:
+            raise broken_rule(
+                "allocation DRA is only for MIG and GPU chiplets", "write allocation: DevicePlugin"
+            )
+        return self
 
 
 class ChipletPool(ApiModel):
     """A model, an engine, a hardware shape, and how many executors of it."""
+
+    model_config = rules(
+        (
+            f"self.metadata.name.size() <= {MAX_POOL_NAME} && self.metadata.name.matches('{POOL_NAME}')",
+            _POOL_NAME_MESSAGE,
+        ),
+    )
 
     api_version: Annotated[str, StringConstraints(pattern=r"^superinfer\.dev/v1alpha1$")] = API_VERSION
     kind: Annotated[str, StringConstraints(pattern=r"^ChipletPool$")] = CHIPLETPOOL_KIND
@@ -320,6 +349,9 @@ class ChipletPool(ApiModel):
     spec: ChipletPoolSpec
     status: ChipletPoolStatus | None = None
 
-
-def _rule(message: str, fix: str) -> PydanticCustomError:
-    return PydanticCustomError("rule", "{message}", {"message": message, "fix": fix})
+    @model_validator(mode="after")
+    def _name_leads_others(self) -> Self:
+        name = self.metadata.name
+        if name is not None and (len(name) > MAX_POOL_NAME or re.search(POOL_NAME, name) is None):
+            raise broken_rule(_POOL_NAME_MESSAGE, "choose a shorter or simpler name")
+        return self

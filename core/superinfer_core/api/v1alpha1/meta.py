@@ -21,6 +21,7 @@ DnsLabel = Annotated[str, StringConstraints(strict=True, pattern=DNS_LABEL, min_
 DnsName = Annotated[str, StringConstraints(strict=True, pattern=DNS_SUBDOMAIN, min_length=1, max_length=253)]
 ShortText = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=253)]
 LongText = Annotated[str, StringConstraints(strict=True, max_length=4096)]
+Generation = Annotated[int, Field(ge=0, le=9_007_199_254_740_991)]
 MapValue = Annotated[str, StringConstraints(strict=True, max_length=262_144)]
 
 
@@ -78,8 +79,8 @@ class ConditionStatus(ApiModel):
     message: Annotated[str, StringConstraints(max_length=32_768)] = Field(
         description="Why, in words for a person."
     )
-    observed_generation: int | None = Field(
-        default=None, ge=0, description="metadata.generation this condition was computed from."
+    observed_generation: Generation | None = Field(
+        default=None, description="metadata.generation this condition was computed from."
     )
     last_transition_time: ShortText | None = Field(
         default=None,

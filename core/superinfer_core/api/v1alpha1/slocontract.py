@@ -5,7 +5,7 @@ live in `superinfer_core.contract.inheritance`, not here: one in the schema woul
 """
 
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints
 
@@ -14,11 +14,13 @@ from superinfer_core.api.v1alpha1.meta import (
     ApiModel,
     ConditionStatus,
     DnsLabel,
+    Generation,
     LocalRef,
     NamespacedRef,
     ObjectMeta,
     ShortText,
 )
+from superinfer_core.api.v1alpha1.schema_marks import IMMUTABLE, TIMESTAMP, map_by, rules, validations
 from superinfer_core.contract.effective import AccessMode, Isolation, OnInfeasible
 from superinfer_core.slo import Metric, Tier
 
@@ -33,14 +35,39 @@ WindowText = Annotated[
     str, StringConstraints(strict=True, pattern=r"^[1-9][0-9]{0,5}(s|m|h|d)$", max_length=7)
 ]
 
-_LIST_MAP_OBJECTIVES: Final[dict[str, Any]] = {
-    "x-kubernetes-list-type": "map",
-    "x-kubernetes-list-map-keys": ["metric", "percentile"],
-}
-_LIST_MAP_TYPE: Final[dict[str, Any]] = {
-    "x-kubernetes-list-type": "map",
-    "x-kubernetes-list-map-keys": ["type"],
-}
+RequestCount = Annotated[int, Field(ge=0, le=1_000_000_000_000_000)]
+
+# The same rules as `superinfer_core.contract.spec_checks`, where the messages name both values.
+_NO_POINTLESS_BOUND: Final = (
+    "self.all(loose, self.all(tight, loose.metric != tight.metric || tight.percentile <= loose.percentile"
+    " || tight.targetMs >= loose.targetMs))",
+    "an objective is looser than one of the same metric at a higher percentile, which includes it",
+)
+_WINDOW_IN_RANGE: Final = (
+    "int(self.substring(0, self.size() - 1)) * {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}"
+    "[self.substring(self.size() - 1)] >= 10 && int(self.substring(0, self.size() - 1)) * "
+    "{'s': 1, 'm': 60, 'h': 3600, 'd': 86400}[self.substring(self.size() - 1)] <= 2592000",
+    "must be between 10s and 30d",
+)
+_CONTRACT_RULES: Final = (
+    (
+        "has(self.spec.serviceID) || (self.metadata.name.size() <= 63 && !self.metadata.name.contains('.'))",
+        "spec.serviceID is needed where metadata.name cannot be one (dots, or more than 63 characters)",
+    ),
+    (
+        "(has(self.spec.serviceID) ? self.spec.serviceID : self.metadata.name) == "
+        "(has(oldSelf.spec.serviceID) ? oldSelf.spec.serviceID : oldSelf.metadata.name)",
+        f"spec.serviceID {IMMUTABLE}",
+    ),
+    (
+        "!has(self.spec.parentRef) || self.spec.parentRef.name != self.metadata.name",
+        "spec.parentRef refers to the contract itself",
+    ),
+    (
+        "!has(self.spec.fallbackRef) || self.spec.fallbackRef.name != self.metadata.name",
+        "spec.fallbackRef refers to the contract itself",
+    ),
+)
 
 
 class ObjectiveSpec(ApiModel):
@@ -136,7 +163,7 @@ class SLOContractSpec(ApiModel):
         default=None,
         max_length=16,
         description="Latency bounds, one for each pair of metric and percentile.",
-        json_schema_extra=_LIST_MAP_OBJECTIVES,
+        json_schema_extra=map_by("metric", "percentile") | validations(_NO_POINTLESS_BOUND),
     )
     max_jitter_ms: TargetMs | None = Field(
         default=None,
@@ -149,6 +176,7 @@ class SLOContractSpec(ApiModel):
     window: WindowText | None = Field(
         default=None,
         description="What percentiles and availability are taken over, e.g. 10m; 1h where unset.",
+        json_schema_extra=validations(_WINDOW_IN_RANGE),
     )
     on_infeasible: OnInfeasible | None = Field(
         default=None,
@@ -181,7 +209,7 @@ class EffectiveStatus(ApiModel):
         default=None,
         max_length=64,
         description="Which contract states which field.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["field"]},
+        json_schema_extra=map_by("field"),
     )
 
 
@@ -209,15 +237,16 @@ class AttainmentStatus(ApiModel):
     fulfilled: FulfilmentState = Field(
         description="Kept: every promise holds over the window. Unknown: nothing was asked for yet."
     )
-    offered: int | None = Field(default=None, ge=0, description="Requests within quota in the window.")
-    admitted: int | None = Field(default=None, ge=0, description="Requests accepted under the contract.")
+    offered: RequestCount | None = Field(default=None, description="Requests within quota in the window.")
+    admitted: RequestCount | None = Field(default=None, description="Requests accepted under the contract.")
     promises: list[PromiseStatus] | None = Field(
         default=None,
         max_length=32,
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["promise"]},
+        description="Each objective, jitter and availability by itself.",
+        json_schema_extra=map_by("promise"),
     )
     updated_at: ShortText | None = Field(
-        default=None, description="When it was summed up.", json_schema_extra={"format": "date-time"}
+        default=None, description="When it was summed up.", json_schema_extra=TIMESTAMP
     )
 
 
@@ -228,10 +257,10 @@ class SLOContractStatus(ApiModel):
         default=None,
         max_length=16,
         description="Accepted, ResolvedRefs, Feasible, and Ready as their summary.",
-        json_schema_extra=_LIST_MAP_TYPE,
+        json_schema_extra=map_by("type"),
     )
-    observed_generation: int | None = Field(
-        default=None, ge=0, description="metadata.generation this status was computed from."
+    observed_generation: Generation | None = Field(
+        default=None, description="metadata.generation this status was computed from."
     )
     effective: EffectiveStatus | None = Field(default=None, description="The contract after inheritance.")
     attainment: AttainmentStatus | None = Field(default=None, description="How the contract is doing.")
@@ -239,6 +268,8 @@ class SLOContractStatus(ApiModel):
 
 class SLOContract(ApiModel):
     """A promise about the latency of LLM requests, and what happens when it cannot be kept."""
+
+    model_config = rules(*_CONTRACT_RULES)
 
     api_version: Annotated[str, StringConstraints(pattern=r"^superinfer\.dev/v1alpha1$")] = API_VERSION
     kind: Annotated[str, StringConstraints(pattern=r"^SLOContract$")] = SLOCONTRACT_KIND

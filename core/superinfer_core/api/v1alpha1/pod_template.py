@@ -1,0 +1,48 @@
+"""What a pool may change about the pods of its executors."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from superinfer_core.api.v1alpha1.meta import GROUP, ApiModel, MapValue, ShortText
+from superinfer_core.api.v1alpha1.schema_marks import OPAQUE, broken_rule, rules
+
+
+class PodTemplateMetadata(ApiModel):
+    """Labels and annotations of the executor pods."""
+
+    model_config = rules(
+        (
+            "!has(self.labels) || self.labels.all(name, !name.startsWith('superinfer.dev/'))",
+            "labels of superinfer.dev are SuperInfer's own",
+        ),
+    )
+
+    labels: dict[ShortText, Annotated[str, StringConstraints(strict=True, max_length=63)]] | None = Field(
+        default=None,
+        max_length=64,
+        description="Further labels; those of SuperInfer itself stay as they are.",
+    )
+    annotations: dict[ShortText, MapValue] | None = Field(
+        default=None, max_length=64, description="Further annotations."
+    )
+
+    @model_validator(mode="after")
+    def _own_labels_only(self) -> Self:
+        if any(name.startswith(f"{GROUP}/") for name in self.labels or {}):
+            raise broken_rule("labels of superinfer.dev are SuperInfer's own", "use another prefix")
+        return self
+
+
+class PodTemplateSpec(ApiModel):
+    """What is merged over the generated pod: lists of named things merge by name, the rest replaces."""
+
+    metadata: PodTemplateMetadata | None = Field(
+        default=None, description="Labels and annotations of the pods."
+    )
+    spec: dict[str, Any] | None = Field(
+        default=None,
+        max_length=64,
+        description="A PodSpec with only what should be different.",
+        json_schema_extra=OPAQUE,
+    )
