@@ -233,8 +233,11 @@ async def open_call(
     tls: ssl.SSLContext | None,
     on_message: Callable[[bytes], None],
     on_closed: Callable[[str], None],
+    tls_name: str | None = None,
 ) -> DuplexCall:
     """Connect to `address` (host:port or unix:/path) and begin the call.
+
+    With TLS, the peer's certificate must be for `tls_name`; for the host of the address where that is None.
 
     Raises:
         OSError: nobody listens there, or TLS failed.
@@ -248,7 +251,11 @@ async def open_call(
     host, _, port = address.rpartition(":")
     head = _call_head(method, address, secure=tls is not None)
     _, call = await loop.create_connection(
-        lambda: DuplexCall(head, on_message, on_closed), host.strip("[]"), int(port), ssl=tls
+        lambda: DuplexCall(head, on_message, on_closed),
+        host.strip("[]"),
+        int(port),
+        ssl=tls,
+        server_hostname=tls_name if tls is not None else None,
     )
     return call
 
