@@ -23,7 +23,7 @@ KUBERNETES_STAGING: Final = "v0.35.4"
 ETCD: Final = "v3.6.6"
 ETCD_IMAGE_TAG: Final = "3.6.6-0"
 COREDNS: Final = "v1.13.1"
-CRICTL: Final = "v1.35.0"
+CRICTL: Final = "v1.34.0"
 KIND: Final = "v0.33.0"
 HELM: Final = "v3.22.0"
 
