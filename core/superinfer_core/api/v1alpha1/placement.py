@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from superinfer_core.api.v1alpha1.meta import ApiModel, ShortText
-from superinfer_core.api.v1alpha1.schema_marks import ATOMIC, IMMUTABLE, SET, broken_rule, rules
+from superinfer_core.api.v1alpha1.schema_marks import ATOMIC, IMMUTABLE, SET, broken_rule, rules, validations
 
 
 class Allocation(StrEnum):
@@ -73,11 +73,11 @@ class TolerationSpec(ApiModel):
 class PlacementSpec(ApiModel):
     """Where executors may run."""
 
-    model_config = rules(("self.allocation == oldSelf.allocation", f"placement.allocation {IMMUTABLE}"))
-
     allocation: Allocation = Field(
         default=Allocation.DEVICE_PLUGIN,
         description="DevicePlugin: the kubelet picks the device. DRA: a ResourceClaim names it.",
+        # On the field itself: it has a default, so it is always there to be compared.
+        json_schema_extra=validations(("self == oldSelf", f"placement.allocation {IMMUTABLE}")),
     )
     spread: list[FaultDomain] | None = Field(
         default=None,

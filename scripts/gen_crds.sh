@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Generates crds/ from the pydantic models of core, and what is copied or rendered from them: the chart's CRDs,
+# its README and manifests/install.yaml. The output is committed; `--check` writes nothing and fails when stale.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python -m superinfer_operator.crdgen --out crds "$@"
