@@ -1,8 +1,8 @@
 """KV blocks in shared memory between an engine and its sidecar: one file of equal slots, one writer.
 
 Promise: a slot is valid only while its header carries a sequence number, which is written after everything
-else and taken away before anything else; a writer killed at any instant leaves a slot that says nothing, never
-one that says something wrong. A reader checks the sequence before and after it reads, and the seal, which
+else and taken away before anything else; a writer killed at any instant leaves a slot that says nothing,
+never one that says something wrong. A reader checks the sequence before and after it reads, and the seal, which
 binds content hash, layout and payload. The file outlives its writer. Nothing here waits; several threads of
 the writing process need a lock of their own.
 
@@ -28,7 +28,9 @@ PAGE: Final = 4096
 MOST_HASH_BYTES: Final = 32
 MOST_SLOTS: Final = 1 << 20
 MOST_JOURNAL: Final = 1 << 17
-_HEADER: Final = struct.Struct("<8sQQQQ64s")  # magic, slots, payload bytes, journal entries, generation, layout
+_HEADER: Final = struct.Struct(
+    "<8sQQQQ64s"
+)  # magic, slots, payload bytes, journal entries, generation, layout
 _HEAD_AT: Final = 256
 _COUNTERS_AT: Final = 512
 _SLOT: Final = struct.Struct("<QQQIB3x32s")  # sequence, seal, stream, ordinal, hash length, hash
@@ -49,8 +51,6 @@ class Happened(IntEnum):
     """A slot has a new block, first needed by the stream."""
     REFERENCED = 2
     """A stream needs a block that was there already."""
-    ENDED = 3
-    """A stream has come to its end; its blocks are nobody's unless others need them."""
 
 
 class Counter(IntEnum):
@@ -88,7 +88,9 @@ class SlabShape:
         per_slot = _rounded(payload_bytes) + _SLOT_BYTES + 2 * _ENTRY.size
         slots = min(MOST_SLOTS, (memory_bytes - 2 * PAGE) // per_slot) if payload_bytes > 0 else 0
         if slots < 1:
-            raise SlabInvalid(f"{memory_bytes} bytes hold no block of {payload_bytes} bytes: give more memory")
+            raise SlabInvalid(
+                f"{memory_bytes} bytes hold no block of {payload_bytes} bytes: give more memory"
+            )
         return cls(layout, payload_bytes, slots)
 
     @property
@@ -163,7 +165,7 @@ class Slab:
 
     @classmethod
     def create(cls, path: Path, shape: SlabShape, *, generation: int) -> "Slab":
-        """A new, empty slab at `path`, whatever was there; its memory is taken now, so that it cannot lack later.
+        """A new, empty slab at `path`, whatever was there; its memory is taken now and cannot lack later.
 
         Raises SlabInvalid where the file system has no room for it.
         """
@@ -182,7 +184,7 @@ class Slab:
             )
             os.pwrite(file, header, 0)
             slab = cls(path, file, writable=True)
-            os.rename(made, path)
+            made.rename(path)
         except OSError as error:
             os.close(file)
             made.unlink(missing_ok=True)
@@ -218,10 +220,13 @@ class Slab:
         if not slab.lock():
             raise SlabInvalid(f"{path} is written by another process: give every executor its own directory")
         # A writer that died between a slot and its entry: no sequence may be given twice.
-        newest = max((header.sequence for _, header in slab.scan()), default=0)
-        if newest > slab.head:
-            _NUMBER.pack_into(slab._map, _HEAD_AT, newest)
+        slab._catch_up()
         return slab
+
+    def _catch_up(self) -> None:
+        newest = max((header.sequence for _, header in self.scan()), default=0)
+        if newest > self.head:
+            _NUMBER.pack_into(self._map, _HEAD_AT, newest)
 
     def lock(self) -> bool:
         """Become the one writer; False while another process is. Held until `close`, or death."""
@@ -306,7 +311,9 @@ class Slab:
         (head,) = _NUMBER.unpack_from(self._map, _HEAD_AT)
         return int(head)
 
-    def note(self, kind: Happened, stream: int, *, slot: int = 0, slot_sequence: int = 0, ordinal: int = 0) -> None:
+    def note(
+        self, kind: Happened, stream: int, *, slot: int = 0, slot_sequence: int = 0, ordinal: int = 0
+    ) -> None:
         """Write an entry that changes no slot."""
         self._append(self.head + 1, stream, slot_sequence, slot, ordinal, kind)
 
@@ -330,7 +337,9 @@ class Slab:
             if header is not None:
                 yield number, header
 
-    def _append(self, sequence: int, stream: int, slot_sequence: int, slot: int, ordinal: int, kind: int) -> None:
+    def _append(
+        self, sequence: int, stream: int, slot_sequence: int, slot: int, ordinal: int, kind: int
+    ) -> None:
         at = self._journal_at + (sequence % self._entries) * _ENTRY.size
         _ENTRY.pack_into(self._map, at, sequence, stream, slot_sequence, slot, ordinal, kind)
         _NUMBER.pack_into(self._map, _HEAD_AT, sequence)

@@ -22,7 +22,11 @@ class ByteBudget:
         if self.bytes_per_s <= 0:
             return float("inf")
         level = self.burst_bytes if self._level_bytes is None else self._level_bytes
-        filled = max(0.0, now_ms - self._at_ms) * self.bytes_per_s / 1000.0 if self._level_bytes is not None else 0.0
+        filled = (
+            max(0.0, now_ms - self._at_ms) * self.bytes_per_s / 1000.0
+            if self._level_bytes is not None
+            else 0.0
+        )
         self._level_bytes = min(self.burst_bytes, level + filled)
         self._at_ms = max(self._at_ms, now_ms)
         return self._level_bytes

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from superinfer_executor.checkpoint.settings import CheckpointSettings
+
 FINGERPRINT: Final = "superinfer"
 SCHEDULERS: Final = ("superinfer", "fcfs", "priority")
 FAST_BF16_FLAGS: Final = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
@@ -27,6 +29,7 @@ class EngineSettings:
     vllm_args: tuple[str, ...] = ()
     profile: str | None = None
     policy: str | None = None
+    checkpoint: CheckpointSettings | None = None
 
 
 def engine_environment(
@@ -90,6 +93,8 @@ def engine_args(
             ("--scheduling-policy", "priority"),
             ("--disable-log-stats",),
         ]
+    if settings.checkpoint is not None:
+        defaults.append(("--kv-transfer-config", settings.checkpoint.kv_transfer_config()))
     for default in defaults:
         if not _is_given(default[0], given):
             arguments += default

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
+from superinfer_executor.checkpoint.options import add_checkpoint_options, read_checkpoint_options
+from superinfer_executor.checkpoint.settings import CheckpointSettingsInvalid
 from superinfer_executor.engine.settings import (
     SCHEDULERS,
     EngineSettings,
@@ -68,6 +70,7 @@ def parse_settings(argv: Sequence[str]) -> ServeSettings:
     parser.add_argument("--scheduler", choices=SCHEDULERS, default="superinfer")
     parser.add_argument("--profile", metavar="FILE", help="profile of this model here (superinfer profile)")
     parser.add_argument("--policy", metavar="FILE", help="scheduling policy")
+    add_checkpoint_options(parser)
     parser.add_argument("--grace-s", type=float, default=30.0, help="how long SIGTERM waits (default 30)")
     parser.add_argument(
         "--allow-untested-vllm",
@@ -75,6 +78,10 @@ def parse_settings(argv: Sequence[str]) -> ServeSettings:
         help=f"try another vLLM than {', '.join(TESTED_VLLM_VERSIONS)}",
     )
     found = parser.parse_args(ours)
+    try:
+        checkpoint = read_checkpoint_options(found)
+    except CheckpointSettingsInvalid as error:
+        parser.error(str(error))
     return ServeSettings(
         socket=found.socket,
         engine=EngineSettings(
@@ -84,6 +91,7 @@ def parse_settings(argv: Sequence[str]) -> ServeSettings:
             vllm_args=tuple(vllm_args),
             profile=found.profile,
             policy=found.policy,
+            checkpoint=checkpoint,
         ),
         grace_s=found.grace_s,
         allow_untested_vllm=found.allow_untested_vllm,

@@ -1,0 +1,259 @@
+"""The connector's half beside vLLM's scheduler: what is on hand for a request, what a step loads and saves.
+
+Promise: nothing is announced that is not there; at least one token is left to compute; a block that could not
+be read or written is forgotten and computed again. Scheduler's thread; one more thread erases what is over.
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from superinfer_core.checkpoint.capture import Unsaved, share_out
+from superinfer_core.slo import BEST_EFFORT_TIER_RANK
+from superinfer_executor.checkpoint.engine_layout import EngineLayout
+from superinfer_executor.checkpoint.settings import CheckpointSettings
+from superinfer_executor.checkpoint.step import Load, Reference, Save, Source, StepPlan, StepReport
+from superinfer_executor.checkpoint.store_index import StoreIndex
+from superinfer_executor.checkpoint.table import Need, SlotTable
+from superinfer_executor.plugin.request_slo import NO_PROMISE, RANK
+from superinfer_proto.slab import Slab, SlabShape, stream_of
+
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.request import Request
+
+log = logging.getLogger(__name__)
+
+IDLE_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class Covered:
+    """A request whose blocks are saved.
+
+    Attributes:
+        saved: blocks from the first on that were planned for saving.
+        starved: the slab had no room for its next block when it was asked last.
+    """
+
+    request: Any
+    stream: int
+    rank: int
+    saved: int = 0
+    starved: bool = False
+
+
+@dataclass(slots=True)
+class Announced:
+    """Blocks that vLLM was told of: where each is."""
+
+    first_block: int
+    found: list[tuple[Source, int, int, bytes]] = field(default_factory=list)
+
+
+class SchedulerSide:
+    """See the module."""
+
+    def __init__(self, settings: CheckpointSettings, layout: EngineLayout) -> None:
+        self._settings = settings
+        self._layout = layout
+        shape = SlabShape.of_memory(layout.identity, layout.block_bytes, settings.memory_bytes)
+        generation = uuid.uuid4().int & ((1 << 64) - 1)
+        self._slab = Slab.adopt(settings.engine_slab, shape, generation=generation)
+        self._table = SlotTable(self._slab, now_s=time.monotonic(), orphan_s=settings.orphan_s)
+        self._store = StoreIndex(settings.store_slab, layout.identity)
+        self._step_blocks = max(1, settings.step_bytes // layout.block_bytes)
+        self._covered: dict[str, Covered] = {}
+        self._announced: dict[str, Announced] = {}
+        self._loads: dict[str, Announced] = {}
+        self._wake = threading.Event()
+        self._closed = False
+        self._eraser = threading.Thread(target=self._erase_for_ever, name="checkpoint-eraser", daemon=True)
+        self._eraser.start()
+        log.info(
+            "checkpoints: %d blocks of %d KiB in %s, layout %s",
+            shape.slots,
+            layout.block_bytes >> 10,
+            settings.engine_slab,
+            layout.identity,
+        )
+
+    # --- what is on hand
+
+    def matched_tokens(self, request: "Request", computed_tokens: int) -> int:
+        """Tokens after `computed_tokens` whose blocks can be loaded."""
+        size = self._layout.block_tokens
+        first = computed_tokens // size
+        found = self._on_hand(request, first)
+        self._announced[request.request_id] = Announced(first, found)
+        return len(found) * size
+
+    def allocated(self, request: "Request", external_tokens: int) -> None:
+        """The scheduler has given the request room for this much of what was announced."""
+        announced = self._announced.pop(request.request_id, None)
+        if announced is not None and external_tokens > 0:
+            blocks = external_tokens // self._layout.block_tokens
+            self._loads[request.request_id] = Announced(announced.first_block, announced.found[:blocks])
+
+    def _on_hand(self, request: "Request", first: int) -> list[tuple[Source, int, int, bytes]]:
+        self._store.refresh()
+        hashes = self._hashes(request)
+        last = min(len(hashes), (request.num_tokens - 1) // self._layout.block_tokens)
+        found = []
+        for number in range(first, last):
+            place = self._place_of(hashes[number])
+            if place is None:
+                break
+            found.append((*place, hashes[number]))
+        return found
+
+    def _place_of(self, block_hash: bytes) -> tuple[Source, int, int] | None:
+        slot = self._table.find(block_hash)
+        if slot is not None:
+            header = self._slab.read(slot)
+            if header is not None and header.block_hash == block_hash:
+                return Source.ENGINE, slot, header.sequence
+        stored = self._store.find(block_hash)
+        return None if stored is None else (Source.STORE, *stored)
+
+    def _hashes(self, request: "Request") -> Sequence[bytes]:
+        per_block = self._layout.hashes_per_block
+        hashes: Sequence[bytes] = request.block_hashes
+        return hashes if per_block == 1 else hashes[per_block - 1 :: per_block]
+
+    # --- one step
+
+    def plan(self, output: "SchedulerOutput") -> StepPlan:
+        """Loads and saves of the step that was just scheduled."""
+        plan = StepPlan()
+        self._plan_loads(plan, output)
+        if self._covered:
+            self._plan_saves(plan, output)
+        return plan
+
+    def covers(self, request: "Request") -> None:
+        """Start saving a new request, if its tier is covered."""
+        params = request.sampling_params
+        if params is None or request.request_id in self._covered:
+            return
+        rank = _rank_of(params.extra_args)
+        if self._settings.covers(rank):
+            engine_id = request.request_id
+            name, choice = _name_and_choice(engine_id)
+            self._covered[engine_id] = Covered(request, stream_of(name, choice), rank)
+
+    def _plan_loads(self, plan: StepPlan, output: "SchedulerOutput") -> None:
+        for request_id, pending in self._loads.items():
+            block_ids = self._block_ids(output, request_id)
+            for number, (source, slot, sequence, block_hash) in enumerate(pending.found, pending.first_block):
+                plan.loads.append(Load(block_ids[number], source, slot, sequence, block_hash))
+        self._loads.clear()
+
+    def _plan_saves(self, plan: StepPlan, output: "SchedulerOutput") -> None:
+        size = self._layout.block_tokens
+        filled: dict[str, int] = {}
+        for request_id, tokens in output.num_scheduled_tokens.items():
+            covered = self._covered.get(request_id)
+            if covered is None:
+                continue
+            done = (covered.request.num_computed_tokens + tokens) // size
+            if done > covered.saved:
+                done = min(done, len(self._hashes(covered.request)))
+                if done > covered.saved:
+                    filled[request_id] = done
+        if not filled:
+            return
+        unsaved = [
+            Unsaved(i, self._covered[i].rank, done - self._covered[i].saved) for i, done in filled.items()
+        ]
+        shares = share_out(unsaved, self._step_blocks)
+        for request_id, done in filled.items():
+            self._plan_saves_of(plan, output, request_id, done, shares.get(request_id, 0))
+
+    def _plan_saves_of(
+        self, plan: StepPlan, output: "SchedulerOutput", request_id: str, done: int, room: int
+    ) -> None:
+        covered = self._covered[request_id]
+        hashes = self._hashes(covered.request)
+        block_ids = self._block_ids(output, request_id)
+        for ordinal in range(covered.saved, done):
+            block_hash = hashes[ordinal]
+            if room <= 0 and self._table.find(block_hash) is None:
+                plan.deferred_blocks += done - ordinal
+                return
+            need, slot = self._table.need(block_hash, request_id, covered.rank)
+            if need is Need.NO_ROOM:
+                if not covered.starved:
+                    plan.no_room_blocks += done - ordinal
+                covered.starved = True
+                return
+            covered.starved = False
+            covered.saved = ordinal + 1
+            if need is Need.THERE:
+                plan.saves.append(Reference(slot, covered.stream, ordinal))
+            else:
+                plan.saves.append(Save(block_ids[ordinal], slot, block_hash, covered.stream, ordinal))
+                room -= 1
+
+    @staticmethod
+    def _block_ids(output: "SchedulerOutput", request_id: str) -> list[int]:
+        ids = output.kv_connector_block_state.get_block_ids(request_id)
+        found: list[int] = ids[0] if ids is not None else []
+        return found
+
+    # --- what became of it
+
+    def reported(self, report: StepReport) -> None:
+        """A step has ended."""
+        self._table.written(report.saved)
+        if not report.dropped and not report.unreadable:
+            return
+        for block_hash in (*report.dropped, *report.unreadable):
+            self._table.drop(block_hash)
+        for covered in self._covered.values():
+            covered.saved = 0  # what is there is only referred to again
+
+    def finished(self, request_id: str, *, cut_off: bool) -> None:
+        """A request has left the engine."""
+        self._announced.pop(request_id, None)
+        self._loads.pop(request_id, None)
+        covered = self._covered.pop(request_id, None)
+        if covered is None:
+            return
+        settings = self._settings
+        stays_s = max(settings.retain_s, settings.orphan_s) if cut_off else settings.retain_s
+        self._table.release(request_id, time.monotonic() + stays_s)
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stop; the slab stays for whoever comes next."""
+        self._closed = True
+        self._wake.set()
+        self._eraser.join(timeout=2.0)
+
+    def _erase_for_ever(self) -> None:
+        while not self._closed:
+            due_s = self._table.next_expiry_s()
+            self._wake.wait(None if due_s is None else min(IDLE_S, max(0.0, due_s - time.monotonic())))
+            self._wake.clear()
+            self._table.erase_expired(time.monotonic())
+
+
+def _rank_of(extra_args: Any) -> int:
+    value = (extra_args or {}).get(RANK)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < BEST_EFFORT_TIER_RANK:
+        return int(value)
+    return NO_PROMISE.slo.rank.tier_rank
+
+
+def _name_and_choice(engine_id: str) -> tuple[str, int]:
+    """Request id and choice of one of our engine ids; any other id is a request of one choice."""
+    name, _, rest = engine_id.rpartition("/")
+    name, _, attempt = name.rpartition("/")
+    if name and attempt.isdigit() and rest.isdigit():
+        return name, int(rest)
+    return engine_id, 0

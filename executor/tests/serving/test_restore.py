@@ -1,0 +1,102 @@
+"""Checkpoints on real engines: KV saved by an engine that was killed is loaded by another, never computed again."""
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from superinfer_proto.slab import Counter, Slab
+
+pytestmark = pytest.mark.vllm
+
+BLOCK = 32
+PROMPT = "The harbour lay still under a low moon while the boats came home. " * 6
+SAMPLED = {"temperature": 0.8, "seed": 11, "presence_penalty": 0.4, "ignore_eos": True}
+
+
+def document(**more: Any) -> dict[str, Any]:
+    return {"prompt": PROMPT, "max_tokens": 200, "stream": True, **SAMPLED, **more}
+
+
+def checkpointing(wire: SimpleNamespace, directory: Path, model: Path, *options: str) -> Any:
+    shared = directory / "shared"
+    engine = wire.EngineProcess(directory, model, "--checkpoint-dir", str(shared), *options)
+    engine.shared = shared
+    return engine
+
+
+def counted(engine: Any, counter: Counter) -> int:
+    slab = Slab.open(engine.shared / "engine.slab")
+    try:
+        return slab.counted(counter)
+    finally:
+        slab.close()
+
+
+@pytest.fixture
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("restore")
+
+
+@pytest.fixture
+def engines(wire: SimpleNamespace, tiny_model: Path, directory: Path) -> Iterator[Any]:
+    """A factory of engines that are ended with the test."""
+    made: list[Any] = []
+
+    def make(name: str, *options: str) -> Any:
+        engine = checkpointing(wire, directory / name, tiny_model, *options)
+        made.append(engine)
+        return engine
+
+    yield make
+    for engine in made:
+        engine.process.send_signal(signal.SIGKILL)
+        engine.process.wait(30)
+
+
+async def cut(wire: SimpleNamespace, engine: Any, submit: Any, tokens: int) -> Any:
+    """Kill the engine without warning once so many tokens were delivered; what was delivered."""
+    async with wire.connect(engine) as connection:
+        await connection.send(submit)
+        key = (submit.request_id, submit.attempt)
+        while key not in connection.answers or len(connection.answers[key].tokens()) < tokens:
+            await connection.frame()
+        engine.process.send_signal(signal.SIGKILL)
+        engine.process.wait(30)
+        return connection.answers[key]
+
+
+async def test_another_engine_goes_on_with_the_killed_ones_blocks(
+    wire: SimpleNamespace, engines: Any
+) -> None:
+    first, second = engines("a"), engines("b")
+    for engine in (first, second):
+        engine.wait_ready()
+    request_id = wire.new_id()
+    async with wire.connect(second) as connection:
+        whole = await connection.ask_one(
+            wire.submit("reference", wire.COMPLETIONS, document(), cache_salt="reference")
+        )
+    begun = await cut(wire, first, wire.submit(request_id, wire.COMPLETIONS, document(), cache_salt="s"), 100)
+    # What a sidecar does over the network, as plainly as it can be done: the format is one and the same.
+    shutil.copyfile(first.shared / "engine.slab", second.shared / "store.slab")
+    before = counted(second, Counter.LOADED_BLOCKS)
+    async with wire.connect(second) as connection:
+        resumed = wire.submit(
+            request_id,
+            wire.COMPLETIONS,
+            document(),
+            attempt=2,
+            cache_salt="s",
+            delivered=wire.delivered_of(begun.outputs),
+        )
+        rest = await connection.ask_one(resumed)
+    tokens = begun.tokens()
+    assert tokens + rest.tokens()[-(200 - len(tokens)) :] == whole.tokens()
+    known = rest.final.usage.prompt_tokens + len(tokens)
+    loaded = counted(second, Counter.LOADED_BLOCKS) - before
+    assert loaded >= known // BLOCK - 1, "all full blocks but the one of the step that was killed"
