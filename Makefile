@@ -74,7 +74,8 @@ serve: setup ## Serve SmolLM2 behind contracts until Ctrl-C (ARGS="--port 8000 -
 ##@ Check
 
 .PHONY: test
-test: setup ## Run every test, real engine included (ARGS="-k name")
+test: setup ## Run every test, real engine and API server included (ARGS="-k name")
+	@$(MAKE) --no-print-directory apiserver || echo "test: without kube-apiserver and etcd (see above) the tests marked 'apiserver' are skipped" >&2
 	@$(BIN)/python -m pytest $(ARGS)
 
 .PHONY: lint
@@ -93,11 +94,11 @@ fmt: $(SYNCED) ## Format and fix what can be fixed
 	@$(BIN)/ruff format .
 
 .PHONY: gen
-gen: $(SYNCED) ## Regenerate superinfer_proto from the .proto files
+gen: $(SYNCED) gen-crds ## Regenerate what is generated: protobuf, CRDs and what is made from them
 	@PATH="$(BIN):$$PATH" scripts/gen_proto.sh
 
 .PHONY: verify-gen
-verify-gen: $(SYNCED) ## Fail when generated files differ from what is committed
+verify-gen: $(SYNCED) verify-crds ## Fail when generated files differ from what is committed
 	@scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
 	cp -r proto scripts "$$scratch/"; \
 	PATH="$(BIN):$$PATH" "$$scratch/scripts/gen_proto.sh"; \
