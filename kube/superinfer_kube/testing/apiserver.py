@@ -152,7 +152,7 @@ class ApiServer:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | bytes | None = None,
         *,
         content_type: str = "application/json",
         accept: str = "application/json",
@@ -162,7 +162,7 @@ class ApiServer:
         headers = {"Authorization": f"Bearer {self.token}", "Accept": accept, "Content-Type": content_type}
         if impersonate is not None:
             headers["Impersonate-User"] = impersonate
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         call = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)  # noqa: S310
         context = ssl.create_default_context(cafile=str(self.certificate))
         try:
@@ -171,6 +171,17 @@ class ApiServer:
         except urllib.error.HTTPError as refused:
             with refused:
                 return refused.code, _document(refused.read())
+
+    def apply(
+        self, path: str, document: Mapping[str, Any] | bytes, *, manager: str = "tests", query: str = ""
+    ) -> tuple[int, dict[str, Any]]:
+        """Server-side apply of a document, or of YAML text."""
+        return self.request(
+            "PATCH",
+            f"{path}?fieldManager={manager}&force=true{query}",
+            document,
+            content_type="application/apply-patch+yaml",
+        )
 
     def _spawn(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         binary = find_binary(name)
@@ -244,6 +255,28 @@ def running_apiserver(
         yield server
     finally:
         server.stop()
+
+
+def install_crds(server: ApiServer, folder: Path) -> None:
+    """Applies every CustomResourceDefinition of a folder and waits until its kind can be used.
+
+    Raises:
+        ApiServerFailed: one was refused, or its kind did not come up.
+    """
+    for path in sorted(folder.glob("*.yaml")):
+        # JSON is YAML, and the server reads YAML: the file goes as it is.
+        name = path.stem.removeprefix("superinfer.dev_")
+        code, answer = server.apply(
+            f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}.superinfer.dev",
+            path.read_bytes(),
+        )
+        if code not in (200, 201):
+            raise ApiServerFailed(f"{path.name} was refused: {answer.get('message', answer)}")
+        deadline = time.monotonic() + _START_S
+        while server.request("GET", f"/apis/superinfer.dev/v1alpha1/{name}")[0] != 200:
+            if time.monotonic() > deadline:
+                raise ApiServerFailed(f"{name} cannot be listed")
+            time.sleep(_PROBE_S)
 
 
 def apiserver_missing() -> list[str]:

@@ -16,7 +16,10 @@ from typing import Final
 
 import pytest
 
-from superinfer_kube.testing.apiserver import ApiServer, apiserver_missing, running_apiserver
+from superinfer_kube.testing.apiserver import ApiServer, apiserver_missing, install_crds, running_apiserver
+
+CRDS: Final = Path(__file__).parents[3] / "crds"
+"""The generated CustomResourceDefinitions of this checkout."""
 
 _numbers: Final = itertools.count(1)
 
@@ -55,6 +58,13 @@ def apiserver() -> Iterator[ApiServer]:
     server = _shared.take()
     yield server
     _shared.release()
+
+
+@pytest.fixture(scope="session")
+def superinfer_api(apiserver: ApiServer) -> ApiServer:
+    """The API server with the kinds of superinfer.dev."""
+    install_crds(apiserver, CRDS)
+    return apiserver
 
 
 @pytest.fixture

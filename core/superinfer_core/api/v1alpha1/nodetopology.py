@@ -19,8 +19,28 @@ from superinfer_core.api.v1alpha1.meta import (
     ShortText,
 )
 from superinfer_core.api.v1alpha1.schema_marks import ATOMIC, TIMESTAMP, map_by
+from superinfer_core.placement.node import HealthState, LinkType, RecoveryAction
 
 NODETOPOLOGY_KIND: Final = "NodeTopology"
+
+__all__ = [
+    "NODETOPOLOGY_KIND",
+    "AllocationStatus",
+    "DeviceHealth",
+    "FabricStatus",
+    "GpuStatus",
+    "HealthState",
+    "LinkStatus",
+    "LinkType",
+    "MigInstanceStatus",
+    "MigProfileStatus",
+    "NodeConditionType",
+    "NodeReason",
+    "NodeTopology",
+    "NodeTopologyStatus",
+    "RecoveryAction",
+    "TopologySource",
+]
 
 MAX_GPUS: Final = 64
 MAX_LINKS: Final = MAX_GPUS * (MAX_GPUS - 1) // 2
@@ -30,37 +50,6 @@ MemoryMiB = Annotated[int, Field(ge=0, le=1_000_000_000)]
 SmallCount = Annotated[int, Field(ge=0, le=65_536)]
 Slices = Annotated[int, Field(ge=0, le=64)]
 ProfileName = Annotated[str, StringConstraints(min_length=1, max_length=32)]
-
-
-class HealthState(StrEnum):
-    """Whether work may be put on something."""
-
-    HEALTHY = "Healthy"
-    DEGRADED = "Degraded"
-    UNHEALTHY = "Unhealthy"
-    UNKNOWN = "Unknown"
-
-
-class RecoveryAction(StrEnum):
-    """What the driver says brings a GPU back."""
-
-    NONE = "None"
-    RESET = "Reset"
-    REBOOT = "Reboot"
-    DRAIN_P2P = "DrainP2P"
-    DRAIN_AND_RESET = "DrainAndReset"
-
-
-class LinkType(StrEnum):
-    """How two GPUs of a node reach each other, nearest first."""
-
-    NVLINK = "NVLink"
-    NVSWITCH = "NVSwitch"
-    PIX = "PIX"
-    PXB = "PXB"
-    PHB = "PHB"
-    NODE = "NODE"
-    SYS = "SYS"
 
 
 class TopologySource(StrEnum):
