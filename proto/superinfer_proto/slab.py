@@ -2,8 +2,8 @@
 
 Promise: a slot is valid only while its header carries a sequence number, which is written after everything
 else and taken away before anything else; a writer killed at any instant leaves a slot that says nothing,
-never one that says something wrong. A reader checks the sequence before and after it reads, and the seal, which
-binds content hash, layout and payload. The file outlives its writer. Nothing here waits; several threads of
+never one that says something wrong. A reader checks the sequence before and after it reads, and the seal,
+which binds content hash, layout and payload. The file outlives its writer. Nothing here waits; several threads of
 the writing process need a lock of their own.
 
     header page | counters | slot headers | journal ring | payloads
@@ -220,10 +220,11 @@ class Slab:
         if not slab.lock():
             raise SlabInvalid(f"{path} is written by another process: give every executor its own directory")
         # A writer that died between a slot and its entry: no sequence may be given twice.
-        slab._catch_up()
+        slab.catch_up()
         return slab
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
+        """Let the journal go on after the newest slot."""
         newest = max((header.sequence for _, header in self.scan()), default=0)
         if newest > self.head:
             _NUMBER.pack_into(self._map, _HEAD_AT, newest)
@@ -321,7 +322,7 @@ class Slab:
         """Entries after `since`, oldest first, and whether older ones than these were missed."""
         head = self.head
         first = max(since + 1, head - self._entries + 1, 1)
-        found = []
+        found: list[Entry] = []
         for sequence in range(first, head + 1):
             at = self._journal_at + (sequence % self._entries) * _ENTRY.size
             entry = Entry(*_ENTRY.unpack_from(self._map, at))

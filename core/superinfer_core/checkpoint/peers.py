@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class PeerPolicy(StrEnum):
@@ -21,8 +22,9 @@ class PeerPolicy(StrEnum):
     OTHER_ZONE = "OtherZone"
 
 
-_LEVELS = {PeerPolicy.OTHER_ZONE: 0, PeerPolicy.OTHER_NODE: 2, PeerPolicy.OTHER_GPU: 3}
-"""Places in a fault domain: zone, rack, node, GPU."""
+_LEVELS: Final = ("zone", "rack", "node", "gpu")
+"""Outermost first; a fault domain names each as "level/name", as far as it is known."""
+_NEEDED: Final = {PeerPolicy.OTHER_ZONE: "zone", PeerPolicy.OTHER_NODE: "node", PeerPolicy.OTHER_GPU: "gpu"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Peer:
     Attributes:
         executor: its name.
         address: of its sidecar.
-        fault_domain: outermost first: zone, rack, node, GPU; "" or missing where not known.
+        fault_domain: outermost first, such as ("zone/a", "node/n1", "gpu/GPU-5"), as far as known.
     """
 
     executor: str
@@ -68,11 +70,17 @@ def _far_enough(own: Peer, other: Peer, policy: PeerPolicy) -> bool:
         return False
     if policy is PeerPolicy.ANY:
         return True
-    level = _LEVELS[policy]
-    # Whatever differs further out differs further in: two GPUs of different nodes may share a number.
-    ours, theirs = own.fault_domain[: level + 1], other.fault_domain[: level + 1]
-    known = len(ours) == len(theirs) == level + 1 and ours[level] and theirs[level]
-    return bool(known) and ours != theirs
+    ours, theirs = _named(own), _named(other)
+    for level in _LEVELS[: _LEVELS.index(_NEEDED[policy]) + 1]:
+        # Whatever differs further out differs further in, known there or not.
+        if level in ours and level in theirs and ours[level] != theirs[level]:
+            return True
+    return False
+
+
+def _named(peer: Peer) -> dict[str, str]:
+    pairs = (domain.partition("/") for domain in peer.fault_domain)
+    return {level: name for level, _, name in pairs if name}
 
 
 def _weight(me: str, other: str) -> bytes:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from superinfer_core.checkpoint.capture import Unsaved, share_out
+from superinfer_core.checkpoint.table import Need
 from superinfer_core.slo import BEST_EFFORT_TIER_RANK
 from superinfer_executor.checkpoint.engine_layout import EngineLayout
 from superinfer_executor.checkpoint.settings import CheckpointSettings
 from superinfer_executor.checkpoint.step import Load, Reference, Save, Source, StepPlan, StepReport
 from superinfer_executor.checkpoint.store_index import StoreIndex
-from superinfer_executor.checkpoint.table import Need, SlotTable
+from superinfer_executor.checkpoint.table import SlotTable
 from superinfer_executor.plugin.request_slo import NO_PROMISE, RANK
 from superinfer_proto.slab import Slab, SlabShape, stream_of
 
@@ -185,18 +186,18 @@ class SchedulerSide:
             if room <= 0 and self._table.find(block_hash) is None:
                 plan.deferred_blocks += done - ordinal
                 return
-            need, slot = self._table.need(block_hash, request_id, covered.rank)
-            if need is Need.NO_ROOM:
+            place = self._table.need(block_hash, request_id, covered.rank)
+            if place.need is Need.NO_ROOM:
                 if not covered.starved:
                     plan.no_room_blocks += done - ordinal
                 covered.starved = True
                 return
             covered.starved = False
             covered.saved = ordinal + 1
-            if need is Need.THERE:
-                plan.saves.append(Reference(slot, covered.stream, ordinal))
+            if place.need is Need.THERE:
+                plan.saves.append(Reference(place.slot, covered.stream, ordinal))
             else:
-                plan.saves.append(Save(block_ids[ordinal], slot, block_hash, covered.stream, ordinal))
+                plan.saves.append(Save(block_ids[ordinal], place.slot, block_hash, covered.stream, ordinal))
                 room -= 1
 
     @staticmethod

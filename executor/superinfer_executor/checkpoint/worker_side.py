@@ -1,9 +1,9 @@
 """The connector's half beside the model: copies blocks between vLLM's cache and the slabs.
 
 Promise: a loaded block has the seal it was given when it was computed, or the step says that it is missing;
-in a step with a missing block nothing is saved, since what it computed may rest on that block. Saves follow the
-step's compute, on the worker's thread: a block costs a copy and a hash, and no block has to be held back from
-reuse meanwhile.
+in a step with a missing block nothing is saved, since what it computed may rest on that block. Saves follow
+the step's compute, on the worker's thread: a block costs a copy and a hash, and no block has to be held back
+from reuse meanwhile.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Checkpoints on real engines: KV saved by an engine that was killed is loaded by another, never computed again."""
+"""Checkpoints on real engines: KV of an engine that was killed is loaded by another, not computed again."""
 
 import shutil
 import signal

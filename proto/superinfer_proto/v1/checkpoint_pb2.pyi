@@ -1,51 +1,83 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable
-from typing import ClassVar as _ClassVar, Optional as _Optional
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Increment(_message.Message):
-    __slots__ = ("block_hash", "payload", "checksum", "layout", "request_id", "sequence")
+    __slots__ = ("block_hash", "payload", "seal", "stream", "ordinal")
     BLOCK_HASH_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
-    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
-    LAYOUT_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    ORDINAL_FIELD_NUMBER: _ClassVar[int]
     block_hash: bytes
     payload: bytes
-    checksum: int
-    layout: str
-    request_id: str
-    sequence: int
-    def __init__(self, block_hash: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., checksum: _Optional[int] = ..., layout: _Optional[str] = ..., request_id: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
+    seal: int
+    stream: int
+    ordinal: int
+    def __init__(self, block_hash: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., seal: _Optional[int] = ..., stream: _Optional[int] = ..., ordinal: _Optional[int] = ...) -> None: ...
 
-class IncrementAck(_message.Message):
-    __slots__ = ("sequence",)
+class ReplicateBatch(_message.Message):
+    __slots__ = ("executor", "session", "sequence", "layout", "increments", "ended")
+    EXECUTOR_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    INCREMENTS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    executor: str
+    session: int
     sequence: int
-    def __init__(self, sequence: _Optional[int] = ...) -> None: ...
+    layout: str
+    increments: _containers.RepeatedCompositeFieldContainer[Increment]
+    ended: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, executor: _Optional[str] = ..., session: _Optional[int] = ..., sequence: _Optional[int] = ..., layout: _Optional[str] = ..., increments: _Optional[_Iterable[_Union[Increment, _Mapping]]] = ..., ended: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ReplicateAck(_message.Message):
+    __slots__ = ("sequence", "missing", "refused")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    missing: _containers.RepeatedScalarFieldContainer[bytes]
+    refused: int
+    def __init__(self, sequence: _Optional[int] = ..., missing: _Optional[_Iterable[bytes]] = ..., refused: _Optional[int] = ...) -> None: ...
 
 class LocateRequest(_message.Message):
-    __slots__ = ("layout", "block_hashes")
+    __slots__ = ("layout", "streams")
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
-    BLOCK_HASHES_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
     layout: str
-    block_hashes: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, layout: _Optional[str] = ..., block_hashes: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    streams: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, layout: _Optional[str] = ..., streams: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LocateResponse(_message.Message):
     __slots__ = ("contiguous_blocks",)
     CONTIGUOUS_BLOCKS_FIELD_NUMBER: _ClassVar[int]
-    contiguous_blocks: int
-    def __init__(self, contiguous_blocks: _Optional[int] = ...) -> None: ...
+    contiguous_blocks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, contiguous_blocks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("layout", "block_hashes")
+    __slots__ = ("layout", "wanted")
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
-    BLOCK_HASHES_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
     layout: str
-    block_hashes: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, layout: _Optional[str] = ..., block_hashes: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    wanted: _containers.RepeatedCompositeFieldContainer[Wanted]
+    def __init__(self, layout: _Optional[str] = ..., wanted: _Optional[_Iterable[_Union[Wanted, _Mapping]]] = ...) -> None: ...
+
+class Wanted(_message.Message):
+    __slots__ = ("stream", "first_block")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    FIRST_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    stream: int
+    first_block: int
+    def __init__(self, stream: _Optional[int] = ..., first_block: _Optional[int] = ...) -> None: ...
+
+class FetchedBatch(_message.Message):
+    __slots__ = ("increments",)
+    INCREMENTS_FIELD_NUMBER: _ClassVar[int]
+    increments: _containers.RepeatedCompositeFieldContainer[Increment]
+    def __init__(self, increments: _Optional[_Iterable[_Union[Increment, _Mapping]]] = ...) -> None: ...

@@ -36,8 +36,8 @@ class CheckpointStub:
         """
         self.Replicate = channel.stream_stream(
                 '/superinfer.v1.Checkpoint/Replicate',
-                request_serializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.Increment.SerializeToString,
-                response_deserializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.IncrementAck.FromString,
+                request_serializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.ReplicateBatch.SerializeToString,
+                response_deserializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.ReplicateAck.FromString,
                 _registered_method=True)
         self.Locate = channel.unary_unary(
                 '/superinfer.v1.Checkpoint/Locate',
@@ -47,7 +47,7 @@ class CheckpointStub:
         self.Fetch = channel.unary_stream(
                 '/superinfer.v1.Checkpoint/Fetch',
                 request_serializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.FetchRequest.SerializeToString,
-                response_deserializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.Increment.FromString,
+                response_deserializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.FetchedBatch.FromString,
                 _registered_method=True)
 
 
@@ -55,7 +55,10 @@ class CheckpointServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Replicate(self, request_iterator, context):
-        """Missing associated documentation comment in .proto file."""
+        """Copies of new increments, in order. The first batch is empty and says who sends; the first ack says from
+        where to go on. What was sent and not acknowledged when a stream broke is sent again: harmless, since
+        blocks are addressed by their content.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -77,8 +80,8 @@ def add_CheckpointServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Replicate': grpc.stream_stream_rpc_method_handler(
                     servicer.Replicate,
-                    request_deserializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.Increment.FromString,
-                    response_serializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.IncrementAck.SerializeToString,
+                    request_deserializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.ReplicateBatch.FromString,
+                    response_serializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.ReplicateAck.SerializeToString,
             ),
             'Locate': grpc.unary_unary_rpc_method_handler(
                     servicer.Locate,
@@ -88,7 +91,7 @@ def add_CheckpointServicer_to_server(servicer, server):
             'Fetch': grpc.unary_stream_rpc_method_handler(
                     servicer.Fetch,
                     request_deserializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.FetchRequest.FromString,
-                    response_serializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.Increment.SerializeToString,
+                    response_serializer=superinfer__proto_dot_v1_dot_checkpoint__pb2.FetchedBatch.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -116,8 +119,8 @@ class Checkpoint:
             request_iterator,
             target,
             '/superinfer.v1.Checkpoint/Replicate',
-            superinfer__proto_dot_v1_dot_checkpoint__pb2.Increment.SerializeToString,
-            superinfer__proto_dot_v1_dot_checkpoint__pb2.IncrementAck.FromString,
+            superinfer__proto_dot_v1_dot_checkpoint__pb2.ReplicateBatch.SerializeToString,
+            superinfer__proto_dot_v1_dot_checkpoint__pb2.ReplicateAck.FromString,
             options,
             channel_credentials,
             insecure,
@@ -171,7 +174,7 @@ class Checkpoint:
             target,
             '/superinfer.v1.Checkpoint/Fetch',
             superinfer__proto_dot_v1_dot_checkpoint__pb2.FetchRequest.SerializeToString,
-            superinfer__proto_dot_v1_dot_checkpoint__pb2.Increment.FromString,
+            superinfer__proto_dot_v1_dot_checkpoint__pb2.FetchedBatch.FromString,
             options,
             channel_credentials,
             insecure,
