@@ -12,6 +12,7 @@ import uvloop
 from superinfer_ingress.assembly import Ingress
 from superinfer_ingress.config import ConfigInvalid, load_config
 from superinfer_ingress.contracts.keys import KeysInvalid, add_key, new_key
+from superinfer_kube.errors import KubeConfigError
 
 EXIT_OK, EXIT_USAGE = 0, 2
 
@@ -25,10 +26,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)
+    for chatty in ("watchfiles", "httpx2"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     try:
         uvloop.run(_run(arguments.config))
-    except (ConfigInvalid, KeysInvalid, OSError) as error:
+    except (ConfigInvalid, KeysInvalid, KubeConfigError, OSError) as error:
         sys.stderr.write(f"superinfer_ingress: {error}\n")
         return EXIT_USAGE
     return EXIT_OK

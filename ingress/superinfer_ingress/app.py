@@ -26,6 +26,7 @@ from superinfer_ingress.http.exchange import Exchange, Scope
 from superinfer_ingress.metrics import Metrics
 from superinfer_ingress.models import model_object, models_list
 from superinfer_ingress.openapi import OPENAPI_JSON
+from superinfer_ingress.surroundings import Surroundings
 
 _log = logging.getLogger("superinfer.ingress")
 
@@ -47,6 +48,7 @@ class Application:
         fleet: Fleet,
         metrics: Metrics,
         keys: Callable[[], KeyRing],
+        surroundings: Surroundings,
         contracts: Handler,
     ) -> None:
         self._config = config
@@ -54,6 +56,7 @@ class Application:
         self._fleet = fleet
         self._metrics = metrics
         self._keys = keys
+        self._surroundings = surroundings
         self._started_s = int(time.time())
         self._open = config.auth == "Open"
         # Ids are unique over ingresses: 64 random bits of this process, then a number.
@@ -170,11 +173,12 @@ class Application:
         exchange.json(200, b'{"status":"alive"}')
 
     async def _readyz(self, exchange: Exchange, _path: str) -> None:
-        if self._completions.draining:
+        if self._completions.draining or self._completions.leaving:
             raise refused(RefusalCode.SHUTTING_DOWN, "this ingress is shutting down")
-        if not self._fleet.ready:
-            raise refused(RefusalCode.NO_EXECUTORS, "no executor is serving")
-        exchange.json(200, b'{"status":"ready"}')
+        missing = self._surroundings.waiting_for(serving=self._fleet.ready)
+        if missing is not None:
+            raise refused(RefusalCode.NO_EXECUTORS, missing)
+        exchange.json(200, _encode({"status": "ready", **self._surroundings.detail()}))
 
     async def _metrics_page(self, exchange: Exchange, _path: str) -> None:
         exchange.answer(200, _PROMETHEUS, self._metrics.exposition())

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import sys
 import time
 from collections.abc import Callable
@@ -11,13 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from superinfer_core.contract.resolution import Resolution
+from superinfer_core.failover.retry import RetryPolicy
 from superinfer_ingress.access_log import access_line
 from superinfer_ingress.app import Application
 from superinfer_ingress.completions import Clocks, Completions
 from superinfer_ingress.config import Config
 from superinfer_ingress.contracts.accounts import Accounts
 from superinfer_ingress.contracts.http_api import ContractsApi
-from superinfer_ingress.contracts.keys import KeyRing, KeysInvalid, load_keys
+from superinfer_ingress.contracts.keys import KeyRing
 from superinfer_ingress.contracts.store import ContractStore
 from superinfer_ingress.executors.fleet import Fleet
 from superinfer_ingress.ledger import LedgerBudget
@@ -25,10 +25,9 @@ from superinfer_ingress.lines import LineSink
 from superinfer_ingress.metrics import Metrics
 from superinfer_ingress.placement import Placement
 from superinfer_ingress.record import Record
+from superinfer_ingress.resumption import Resumption
 from superinfer_ingress.server import IngressServer
-from superinfer_ingress.watching import watch
-
-_log = logging.getLogger("superinfer.ingress")
+from superinfer_ingress.surroundings import Followers, LocalFiles, Surroundings
 
 _VERSION: Final = version("superinfer-ingress")
 
@@ -47,31 +46,41 @@ class Ingress:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        if config.contracts is not None:
-            config.contracts.mkdir(parents=True, exist_ok=True)
-        self._keys = KeyRing() if config.keys is None else load_keys(config.keys)
+        self._keys = KeyRing()
         self._accounts = Accounts(_monotonic_ms, config.ingress_replicas)
-        self._store = ContractStore(config.contracts, changed=self._contracts_changed)
+        self._metrics = Metrics(contract_cap=config.metric_contracts)
+        self._surroundings = self._find_surroundings()
+        self._store = ContractStore(
+            self._surroundings.source, changed=self._contracts_changed, pools=self._surroundings.pools
+        )
         self._fleet = Fleet(config, ingress_id=config.name, version=_VERSION)
         self._ledgers = LedgerBudget(config.limits.ledger_tokens)
-        self._metrics = Metrics(contract_cap=config.metric_contracts)
         self._metrics.watch(self._accounts, self._fleet, self._ledgers, _monotonic_ms)
         self._access = None if config.access_log == "Off" else LineSink(sys.stderr, close=False)
         self._requests = None
         if config.request_log is not None:
             self._requests = LineSink(config.request_log.open("a", encoding="utf-8"), close=True)
+        placement = Placement(
+            self._fleet,
+            clock_ms=_monotonic_ms,
+            decision_timeout_ms=config.decision_timeout_ms,
+            enforce=config.admission == "Enforce",
+            salt_key=_salt_key(config.cache_salt_key_file),
+        )
         self._completions = Completions(
             config,
             fleet=self._fleet,
-            placement=Placement(
+            placement=placement,
+            resumption=Resumption(
                 self._fleet,
+                placement,
+                policy=RetryPolicy(config.resume.attempts, config.resume.within * 1000.0),
                 clock_ms=_monotonic_ms,
-                decision_timeout_ms=config.decision_timeout_ms,
-                enforce=config.admission == "Enforce",
-                salt_key=_salt_key(config.cache_salt_key_file),
+                counted=self._metrics.resumed,
             ),
             accounts=self._accounts,
             directory=lambda: self._store.directory,
+            default_contract=self._default_contract,
             ledgers=self._ledgers,
             clocks=Clocks(_monotonic_ms, _unix_ms),
             finished=self._finished,
@@ -80,42 +89,58 @@ class Ingress:
 
     async def run(self, on_ready: Callable[[int], None]) -> None:
         """Serve until told to stop."""
-        await self._store.reload()
+        followers = Followers(
+            executors=self._fleet.follow,
+            replicas=self._accounts.share,
+            keys=self._take_keys,
+            contracts=self._store.reload,
+        )
+        await self._surroundings.begin(followers)
         application = Application(
             self._config,
             completions=self._completions,
             fleet=self._fleet,
             metrics=self._metrics,
             keys=lambda: self._keys,
+            surroundings=self._surroundings,
             contracts=ContractsApi(self._store, self._accounts, _monotonic_ms).handle,
         )
         server = IngressServer(self._config, application, self._completions)
         self._fleet.start()
-        watching = asyncio.create_task(watch(self._watched(), self._files_changed))
+        following = asyncio.create_task(self._surroundings.follow(followers))
         try:
             await server.run_until_told(lambda: on_ready(server.port))
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
             await self._fleet.close()
             for sink in (self._access, self._requests):
                 if sink is not None:
                     await sink.close()
 
-    def _watched(self) -> list[Path]:
-        paths = [self._config.contracts] if self._config.contracts is not None else []
-        if self._config.keys is not None:
-            # The directory: editors and Kubernetes replace the file instead of writing into it.
-            paths.append(self._config.keys.resolve().parent)
-        return list(dict.fromkeys(paths))
+    def _find_surroundings(self) -> Surroundings:
+        config = self._config
+        if config.kubernetes is None:
+            return LocalFiles(config)
+        # Imported only here: one machine needs none of it.
+        from superinfer_ingress.cluster.membership import ClusterMember
 
-    async def _files_changed(self) -> None:
-        await self._store.reload()
-        if self._config.keys is not None:
-            try:
-                self._keys = await asyncio.to_thread(load_keys, self._config.keys)
-            except KeysInvalid as error:
-                _log.warning("keys stay as they were: %s", error)
+        return ClusterMember(
+            config,
+            config.kubernetes,
+            accounts=self._accounts,
+            clock_ms=_monotonic_ms,
+            registry=self._metrics.registry,
+        )
+
+    def _take_keys(self, keys: KeyRing) -> None:
+        self._keys = keys
+
+    def _default_contract(self, pool: str) -> str | None:
+        """Service key of a pool's default contract; what is no object's key is one already."""
+        key = self._surroundings.default_contract(pool)
+        resolved = None if key is None else self._store.resolution.contracts.get(key)
+        return key if resolved is None else resolved.service_key
 
     def _contracts_changed(self, resolution: Resolution) -> None:
         self._accounts.follow(resolution.effective.values())

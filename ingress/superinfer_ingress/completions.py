@@ -31,6 +31,7 @@ from superinfer_ingress.inflight import Ending, InFlight
 from superinfer_ingress.ledger import LedgerBudget
 from superinfer_ingress.placement import Placement, Work
 from superinfer_ingress.record import Charge, Record, Served
+from superinfer_ingress.resumption import Journey, Resumption
 
 FindAsker = Callable[[Exchange], Awaitable[Asker]]
 """Who sent a request, by its key; raises Refused where that is not good enough."""
@@ -58,8 +59,10 @@ class Completions:
         *,
         fleet: Fleet,
         placement: Placement,
+        resumption: Resumption,
         accounts: Accounts,
         directory: Callable[[], Directory],
+        default_contract: Callable[[str], str | None],
         ledgers: LedgerBudget,
         clocks: Clocks,
         finished: Callable[[Record], None],
@@ -67,14 +70,18 @@ class Completions:
         self._config = config
         self._fleet = fleet
         self._placement = placement
+        self._resumption = resumption
         self._accounts = accounts
         self._directory = directory
+        self._default_contract = default_contract
         self._ledgers = ledgers
         self._clocks = clocks
         self._finished = finished
         self._in_flight: set[Record] = set()
         self._live: set[InFlight] = set()
         self.draining = False
+        self.leaving = False
+        """Going to drain: requests are still taken, and nobody should send any."""
 
     @property
     def in_flight(self) -> int:
@@ -142,8 +149,8 @@ class Completions:
                 arrived_ms=record.arrived_ms,
                 created_s=int(self._clocks.unix_ms() / 1000.0),
             )
-            await self._place(request, work, record)
-            await self._deliver(exchange, request, record)
+            journey = await self._place(request, work, record)
+            await self._deliver(exchange, journey, record)
         finally:
             self._live.discard(request)
             request.stop()
@@ -183,13 +190,12 @@ class Completions:
         )
 
     def _pool_default(self, model: str | None) -> str | None:
-        pools = self._config.pools
-        if not pools or model is None:
+        if model is None:
             return None
         for link in self._fleet.serving_model(self._fleet.links, model):
-            settings = pools.get(link.settings.pool)
-            if settings is not None and settings.default_contract is not None:
-                return settings.default_contract
+            default = self._default_contract(link.settings.pool)
+            if default is not None:
+                return default
         return None
 
     def _check_model(self, pool: str | None, body: ParsedBody) -> None:
@@ -222,12 +228,12 @@ class Completions:
             )
         record.charges.append(Charge(account, now_ms, estimate))
 
-    async def _place(self, request: InFlight, work: Work, record: Record) -> None:
+    async def _place(self, request: InFlight, work: Work, record: Record) -> Journey:
         """Find an executor; where the promise cannot be kept, do what the contract says instead."""
         assert record.slo is not None
         refusal = await self._placement.place(request, work, record.slo)
         if refusal is None:
-            return
+            return Journey(request, work, record.slo)
         if refusal.code is RefusalCode.SLO_INFEASIBLE:
             contract, seen = record.contract, 0
             while contract is not None and seen < _LONGEST_FALLBACK_CHAIN:
@@ -238,7 +244,7 @@ class Completions:
                 degraded = record.served is Served.DEGRADED
                 there = work if record.served_by is None else replace(work, pool=record.served_by.pool)
                 if await self._placement.place(request, there, slo, skip_admission=degraded) is None:
-                    return
+                    return Journey(request, there, slo)
         record.served = Served.AS_ASKED
         raise Refused(refusal)
 
@@ -267,29 +273,29 @@ class Completions:
         record.served, record.served_by = Served.FALLBACK, fallback
         return request_slo(fallback, window=account.state(now_ms)), fallback
 
-    async def _deliver(self, exchange: Exchange, request: InFlight, record: Record) -> None:
+    async def _deliver(self, exchange: Exchange, journey: Journey, record: Record) -> None:
+        request = journey.request
         record.admitted = request.decision is not None and request.decision.admitted
+        self._note_prediction(record, request)
+        await self._resumption.until(journey, _speaks if request.stream else _ended)
         if request.stream and (request.has_output or request.ending is Ending.FINISHED):
-            await self._stream(exchange, request, record)
+            await self._stream(exchange, journey, record)
             return
-        await request.wait(_ended)
         if request.ending is Ending.FINISHED:
-            self._note_prediction(record, request)
             record.status = 200
-            exchange.answer(200, [*_JSON, *self._headers(record)], request.final_body)
+            exchange.answer(200, [*_JSON, *self._headers(record, request)], request.final_body)
             return
         if request.failure is not None:
-            self._note_prediction(record, request)
             raise Refused(request.failure)
         raise ClientGone
 
-    async def _stream(self, exchange: Exchange, request: InFlight, record: Record) -> None:
-        self._note_prediction(record, request)
+    async def _stream(self, exchange: Exchange, journey: Journey, record: Record) -> None:
+        request = journey.request
         record.status = 200
-        exchange.begin(200, [*_SSE, *self._headers(record)])
+        exchange.begin(200, [*_SSE, *self._headers(record, request)])
         if not request.flush():
             request.on_client_too_slow()
-        await request.wait(_ended)
+        await self._resumption.until(journey, _ended)
         if request.ending is Ending.FINISHED:
             exchange.writer.end(request.final_body)
         elif request.failure is not None:
@@ -301,6 +307,7 @@ class Completions:
             raise ClientGone
 
     def _note_prediction(self, record: Record, request: InFlight) -> None:
+        """Of the executor that promised it: later ones go on with what was promised."""
         decision = request.decision
         if request.executor is not None:
             record.executor = request.executor.name
@@ -309,13 +316,14 @@ class Completions:
             record.predicted_e2e_ms = decision.e2e_ms
             record.predicted_slack_ms = decision.slack_ms
 
-    def _headers(self, record: Record) -> HeaderList:
+    def _headers(self, record: Record, request: InFlight | None = None) -> HeaderList:
         headers: HeaderList = []
         contract = record.served_by or record.contract
         if contract is not None:
             headers.append((b"x-superinfer-contract", contract.key.encode()))
-        if record.executor:
-            headers.append((b"x-superinfer-executor", record.executor.encode()))
+        executor = record.executor if request is None or request.executor is None else request.executor.name
+        if executor:
+            headers.append((b"x-superinfer-executor", executor.encode()))
         if record.predicted_ttft_ms is not None:
             headers.append((b"x-superinfer-predicted-ttft-ms", b"%.1f" % record.predicted_ttft_ms))
         if record.predicted_e2e_ms is not None:
@@ -324,6 +332,8 @@ class Completions:
             headers.append((b"x-superinfer-slack-ms", b"%.1f" % record.predicted_slack_ms))
         if record.status == 200:
             headers.append((b"x-superinfer-outcome", record.served.value.encode()))
+        if request is not None and not (request.resumable and request.ledger.resumable):
+            headers.append((b"x-superinfer-resumable", b"false"))
         return headers
 
     def _read(self, record: Record, request: InFlight) -> None:
@@ -342,6 +352,11 @@ class Completions:
         record.prompt_tokens = request.prompt_tokens
         record.output_tokens = ledger.tokens
         record.preempted = request.preempted
+        record.resumes = tuple(request.resumes)
+        if request.executor is not None:
+            record.executor = request.executor.name
+        if request.usage is not None:
+            record.cached_tokens = request.usage.cached_tokens
         record.cancelled = request.ending in (Ending.CLIENT_LEFT, Ending.CLIENT_TOO_SLOW)
 
     def _settle(self, record: Record) -> None:
@@ -371,3 +386,7 @@ class Completions:
 
 def _ended(request: InFlight) -> bool:
     return request.ending is not None
+
+
+def _speaks(request: InFlight) -> bool:
+    return request.has_output

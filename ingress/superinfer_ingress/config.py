@@ -42,6 +42,13 @@ class ExecutorSettings(_Settings):
     """host:port or unix:/path."""
     pool: str = "default"
     """Name of the pool it serves; `namespace/name` or a bare name. What a contract's poolRef names."""
+    fault_domain: tuple[str, ...] = ()
+    """What fails together with it, outermost first (zone, node, GPU); checkpoints go elsewhere."""
+
+    tls_name: str | None = None
+    """Name its certificate must have; the host of its address where unset."""
+    leaving: bool = False
+    """It is being ended: what runs there may go on, nothing new is sent."""
 
 
 class PoolSettings(_Settings):
@@ -49,6 +56,33 @@ class PoolSettings(_Settings):
 
     default_contract: str | None = None
     """namespace/serviceID used where a request names no contract and its key has not exactly one."""
+
+
+class ResumeSettings(_Settings):
+    """What happens to a request whose executor is lost."""
+
+    attempts: int = Field(default=4, ge=0, le=100)
+    """Failures in a row without one new token after which it is given up. 0: never goes on elsewhere."""
+    within: Seconds = 60.0
+    """Seconds one interruption may last while no executor can take the request. A late answer is worth more
+    than a broken stream, so a deadline that has passed does not end it."""
+
+
+class KubernetesSettings(_Settings):
+    """Contracts, pools, executors and keys from a cluster's API server instead of files and lists."""
+
+    namespace: str | None = None
+    """Of this release: where its own Service, keys and counters are. The pod's own where unset."""
+    service: str = "superinfer-ingress"
+    """This ingress' own Service: its ready endpoints are the replicas that share the quotas."""
+    keys_secret: str = "superinfer-api-keys"  # noqa: S105 - the name of a Secret
+    """Secret with the digests of API keys, item keys.yaml; the only one that is read."""
+    write_contracts: bool = True
+    """Whether POST, PUT and DELETE of /v1/contracts change SLOContracts."""
+    publish_attainment: Annotated[float, Field(ge=0, le=3600)] = 30.0
+    """Seconds between two publications of this replica's window counts, where they changed; 0: never."""
+    kubeconfig: Path | None = None
+    """Outside a cluster: a kubeconfig. The pod's service account where unset."""
 
 
 class LimitSettings(_Settings):
@@ -85,6 +119,8 @@ class Config(_Settings):
     """Directory of contract YAML; watched, and written by POST /v1/contracts."""
     keys: Path | None = None
     """YAML of hashed API keys; watched."""
+    kubernetes: KubernetesSettings | None = None
+    """Set in a cluster, in the place of executors, pools, contracts and keys."""
     auth: Literal["Required", "Open"] = "Required"
     without_contract: Literal["Reject", "BestEffort"] = "Reject"
     infeasible_status: Literal[425, 429, 503, 529] = 425
@@ -98,8 +134,12 @@ class Config(_Settings):
     """A sidecar that has not answered a submit by then is treated as having refused it."""
     shutdown_grace: Seconds = 30.0
     """Seconds running requests get after SIGTERM."""
+    shutdown_delay: Annotated[float, Field(ge=0, le=600)] = 0.0
+    """Seconds after SIGTERM during which new requests are still taken while /readyz already says no: until
+    every load balancer has heard that this replica goes away."""
     ingress_replicas: int = Field(default=1, ge=1)
     """Ready replicas that share the quotas; this one takes its part of every rate."""
+    resume: ResumeSettings = Field(default_factory=ResumeSettings)
     insecure: bool = False
     """Allow plain text to sidecars that are not on this machine."""
     tls: TlsSettings | None = None
@@ -119,6 +159,8 @@ class Config(_Settings):
         if duplicates:
             msg = f"executors: {', '.join(duplicates)} named twice; give every executor a name of its own"
             raise ValueError(msg)
+        if self.kubernetes is not None:
+            self._only_kubernetes()
         if self.dead_after_ms < self.stale_after_ms:
             msg = f"deadAfterMs: {self.dead_after_ms} is below staleAfterMs {self.stale_after_ms}; raise it"
             raise ValueError(msg)
@@ -131,6 +173,15 @@ class Config(_Settings):
                     )
                     raise ValueError(msg)
         return self
+
+    def _only_kubernetes(self) -> None:
+        doubled = [name for name in ("executors", "pools", "contracts", "keys") if getattr(self, name)]
+        if doubled:
+            msg = f"{', '.join(doubled)}: come from the API server with kubernetes; remove them"
+            raise ValueError(msg)
+        if self.tls is None and not self.insecure:
+            msg = "tls: missing, and prompts would travel in the clear; set tls, or insecure: true"
+            raise ValueError(msg)
 
 
 def is_local(address: str) -> bool:

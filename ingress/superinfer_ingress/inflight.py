@@ -2,7 +2,8 @@
 
 Promises: outputs of an attempt that is not the current one are ignored; what the ledger has is never
 written again; chunks go to the client from the frame loop without waking a task per token; whoever waits on
-the request is woken for its first output, its decision, its end, and its client's leaving, nothing else.
+the request is woken for its first output, its decision, its end, an interruption (see resumption), and its
+client's leaving, nothing else.
 Concurrency: owned by the event loop. `on_*` methods are plain calls made by links and connections.
 """
 
@@ -14,6 +15,7 @@ from typing import Final, Protocol
 
 from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_ingress.http.connection import ClientWriter
+from superinfer_ingress.interruption import CAUSES, Cause, Interruption, Resume
 from superinfer_ingress.ledger import LedgerBudget, RequestLedger, Verdict
 from superinfer_proto.v1 import sidecar_pb2, work_pb2
 
@@ -25,7 +27,7 @@ class Ending(Enum):
     """Why a request is over."""
 
     FINISHED = auto()
-    FAILED = auto()  # the executor said so, or was lost
+    FAILED = auto()  # an executor said so, or it could not go on elsewhere
     CLIENT_LEFT = auto()
     CLIENT_TOO_SLOW = auto()
 
@@ -60,7 +62,9 @@ class InFlight:
     """A request that has been, or is about to be, submitted."""
 
     __slots__ = (
+        "_continued",
         "_early_chunks",
+        "_resuming",
         "_waiter",
         "attempt",
         "decision",
@@ -68,11 +72,14 @@ class InFlight:
         "executor",
         "failure",
         "final_body",
+        "interruption",
+        "leaves",
         "ledger",
         "preempted",
         "prompt_tokens",
         "request_id",
         "resumable",
+        "resumes",
         "stream",
         "usage",
         "writer",
@@ -88,11 +95,18 @@ class InFlight:
         self.decision: Decision | None = None
         self.ending: Ending | None = None
         self.failure: Refusal | None = None
+        self.interruption: Interruption | None = None
+        """Set while no attempt runs although the request is not over; a new attempt clears it."""
+        self.leaves = False
+        """Its executor drains."""
+        self.resumes: list[Resume] = []
         self.final_body = b""
         self.usage: work_pb2.Usage | None = None
         self.preempted = 0
         self.prompt_tokens = 0
         self.resumable = False
+        self._continued = False
+        self._resuming: Resume | None = None
         self._early_chunks: list[bytes] = []
         self._waiter: asyncio.Future[None] | None = None
         writer.on_gone = self.on_client_left
@@ -101,6 +115,11 @@ class InFlight:
     def has_output(self) -> bool:
         """Whether something waits to be, or was, written to the client."""
         return bool(self._early_chunks) or self.writer.begun or self.final_body != b""
+
+    @property
+    def client_has_something(self) -> bool:
+        """Whether bytes of the answer are on their way to the client, and cannot be unsaid."""
+        return bool(self._early_chunks) or self.writer.begun
 
     # Waiting: one future, made anew by whoever waits.
 
@@ -143,7 +162,19 @@ class InFlight:
         self.attempt += 1
         self.executor = executor
         self.decision = None
+        self.interruption = None
+        self.leaves = False
+        self._continued = self.client_has_something or self.ledger.tokens > 0
         return self.attempt
+
+    def resumes_with(self, resume: Resume) -> None:
+        """The attempt that begins now goes on where an earlier one ended."""
+        self.resumes.append(resume)
+        self._resuming = resume
+
+    def start_over(self) -> None:
+        """Forget what was generated: the client has nothing of it."""
+        self.ledger.forget()
 
     def flush(self) -> bool:
         """The status line is out: write what waited for it. False: the client reads too slowly."""
@@ -165,14 +196,24 @@ class InFlight:
             refusal=None if decision.admitted else _refusal_of(decision.refusal),
         )
         self.prompt_tokens = decision.prompt_tokens or self.prompt_tokens
-        self.resumable = decision.resumable
-        if not decision.admitted:
+        if decision.admitted:
+            self.resumable = decision.resumable
+        if self.attempt > 1 or not decision.admitted:
             self._wake()
 
     def on_output(self, output: work_pb2.Output, now_ms: float) -> None:
         """One choice moved on by one step. The hot path."""
-        if self.ending is not None or not self._accept(output, now_ms):
+        if self.ending is not None or self.interruption is not None:
             return
+        if output.HasField("error"):
+            # Tokens that came with it were never made into text: they do not count as delivered.
+            self._on_error(output, now_ms)
+            return
+        if not self._accept(output, now_ms):
+            return
+        if self._resuming is not None:
+            self._resuming.gap_ms = now_ms - self._resuming.lost_at_ms
+            self._resuming = None
         if output.final:
             self._on_final(output)
             return
@@ -191,25 +232,44 @@ class InFlight:
             verdict = self.ledger.record_tokens(output.choice, output.first_token, token_ids, now_ms)
             if verdict is not Verdict.DELIVER:
                 if verdict is Verdict.GAP:
-                    self._fail(RefusalCode.ENGINE_FAILED, "the executor skipped tokens of the answer")
+                    self.interrupt(Cause.GAP, "the executor skipped tokens of the answer", now_ms)
                 return False
-            if self.attempt > 1 or output.finish_reason:
+            if self._continued or output.finish_reason:
                 self._record_end(output)
-        elif self.attempt > 1:
-            if self.ledger.tokens and not output.final and self._repeated(output):
-                return False
-            self._record_end(output)
-        elif output.finish_reason:
-            self._record_end(output)
+            return True
+        if output.final and not output.finish_reason:
+            return True
+        if self._continued and not output.final and self._repeated(output):
+            return False
+        self._record_end(output)
         return True
 
-    def on_executor_lost(self) -> None:
+    def interrupt(self, cause: Cause, why: str, now_ms: float) -> None:
+        """The current attempt is over, the request is not: whoever waits on it takes it elsewhere."""
+        if self.ending is not None or self.interruption is not None:
+            return
+        self.interruption = Interruption(cause, why, now_ms)
+        self.leaves = False
+        if self.executor is not None:
+            self.executor.cancel(self)
+        self._wake()
+
+    def on_draining(self) -> None:
+        """The executor wants to end: the request may go on there, and better goes on elsewhere."""
+        if self.ending is None and self.interruption is None:
+            self.leaves = True
+            self._wake()
+
+    def on_executor_lost(self, now_ms: float) -> None:
         """The stream to the executor broke, or its engine died under the request."""
+        name = self.executor.name if self.executor else "?"
+        self.interrupt(Cause.EXECUTOR_LOST, f"executor {name} was lost under the request", now_ms)
+
+    def give_up(self, refusal: Refusal) -> None:
+        """Going on is over."""
         if self.ending is None:
-            self._fail(
-                RefusalCode.ENGINE_FAILED,
-                f"executor {self.executor.name if self.executor else '?'} was lost under the request",
-            )
+            self.failure = refusal
+            self._end(Ending.FAILED)
 
     def on_client_left(self) -> None:
         """Nobody reads any more: stop the engine now, not at the next token."""
@@ -240,19 +300,28 @@ class InFlight:
     def _repeated(self, output: work_pb2.Output) -> bool:
         return self.ledger.repeats(output.choice, output.text_end, output.tool_end, output.finish_reason)
 
+    def _on_error(self, output: work_pb2.Output, now_ms: float) -> None:
+        code = _code_of(output.error.code)
+        cause = CAUSES.get(code)
+        if cause is not None:
+            self.interrupt(cause, output.error.message, now_ms)
+            return
+        self._read_usage(output)
+        self.failure = Refusal(code, output.error.message, output.error.param or None)
+        self.ending = Ending.FAILED
+        self._wake()
+
     def _on_final(self, output: work_pb2.Output) -> None:
+        self._read_usage(output)
+        self.final_body = output.chunk
+        self.ending = Ending.FINISHED
+        self._wake()
+
+    def _read_usage(self, output: work_pb2.Output) -> None:
         if output.HasField("usage"):
             self.usage = output.usage
-            self.preempted = output.usage.preemptions
-            self.prompt_tokens = output.usage.prompt_tokens
-        if output.HasField("error"):
-            error = output.error
-            self.failure = Refusal(_code_of(error.code), error.message, error.param or None)
-            self.ending = Ending.FAILED
-        else:
-            self.final_body = output.chunk
-            self.ending = Ending.FINISHED
-        self._wake()
+            self.preempted += output.usage.preemptions
+            self.prompt_tokens = output.usage.prompt_tokens or self.prompt_tokens
 
     def _keep_early(self, chunk: bytes) -> None:
         if len(self._early_chunks) >= _MAX_EARLY_CHUNKS:

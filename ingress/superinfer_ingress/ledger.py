@@ -182,6 +182,12 @@ class RequestLedger:
                 start = end
         return found
 
+    def forget(self) -> None:
+        """Begin again: what was generated did not reach the client and never will."""
+        self.close()
+        self._choices.clear()
+        self.resumable = True
+
     def close(self) -> None:
         """Give the memory back; called once, at the end of the request."""
         for ledger in self._choices.values():

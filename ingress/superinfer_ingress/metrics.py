@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from superinfer_ingress.contracts.accounts import Account, Accounts
 from superinfer_ingress.executors.fleet import Fleet
+from superinfer_ingress.interruption import Cause
 from superinfer_ingress.ledger import LedgerBudget
 from superinfer_ingress.record import Record
 from superinfer_proto.v1 import engine_pb2
@@ -78,6 +79,24 @@ class Metrics:
             "superinfer_prompt_tokens", "Prompt tokens of finished requests", registry=registry
         )
         self.output_tokens = Counter("superinfer_output_tokens", "Output tokens delivered", registry=registry)
+        self.resumes = Counter(
+            "superinfer_resumes",
+            "Attempts that ended before their request, by cause and by what became of the request",
+            ["cause", "outcome"],
+            registry=registry,
+        )
+        self.recomputed_tokens = Counter(
+            "superinfer_resume_recomputed_tokens",
+            "Tokens computed again because an executor was lost",
+            registry=registry,
+        )
+        self.resume_gap = Histogram(
+            "superinfer_resume_gap_ms",
+            "From the loss of an executor to the next output, as the ingress saw it",
+            ["cause"],
+            buckets=_LATENCY_MS,
+            registry=registry,
+        )
         label = ["contract"]
         self.ttft = Histogram(
             "superinfer_ttft_ms",
@@ -153,6 +172,11 @@ class Metrics:
         self.preemptions.inc(record.preempted)
         self.prompt_tokens.inc(record.prompt_tokens)
         self.output_tokens.inc(record.output_tokens)
+        if record.resumes:
+            self.recomputed_tokens.inc(record.recomputed_tokens)
+            for resume in record.resumes:
+                if resume.gap_ms is not None:
+                    self.resume_gap.labels(resume.cause.value).observe(resume.gap_ms)
         if record.kept:
             self.kept.labels(label).inc()
         if not record.admitted:
@@ -161,6 +185,10 @@ class Metrics:
         if children is None:
             children = self._children[label] = _ContractMetrics(self, label)
         _observe_latencies(children, record)
+
+    def resumed(self, cause: Cause, outcome: str) -> None:
+        """Count what became of a request that was cut: resumed, restarted, or a refusal code."""
+        self.resumes.labels(cause.value, outcome).inc()
 
     def exposition(self) -> bytes:
         """Everything, as Prometheus reads it."""

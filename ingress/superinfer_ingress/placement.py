@@ -9,7 +9,7 @@ refused.
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,10 +19,10 @@ from superinfer_ingress.executors.fleet import Fleet
 from superinfer_ingress.executors.link import ExecutorLink
 from superinfer_ingress.executors.wire import group_messages, slo_message
 from superinfer_ingress.http.body import ParsedBody
-from superinfer_ingress.inflight import Ending, InFlight
+from superinfer_ingress.inflight import InFlight
 from superinfer_proto.v1 import work_pb2
 
-_ELSEWHERE_MAY_HELP: Final = frozenset(
+ELSEWHERE_MAY_HELP: Final = frozenset(
     {
         RefusalCode.SLO_INFEASIBLE,
         RefusalCode.SATURATED,
@@ -77,7 +77,7 @@ class Placement:
         """Returns None once the request has output or has ended; the refusal if nobody takes it."""
         mode = work_pb2.ADMISSION_MODE_SKIP if skip_admission else self._mode
         first, link = await self._attempt(request, work, slo, mode, besides=None)
-        if first is None or link is None or first.code not in _ELSEWHERE_MAY_HELP:
+        if first is None or link is None or first.code not in ELSEWHERE_MAY_HELP:
             return first
         second, _ = await self._attempt(request, work, slo, mode, besides=link)
         return None if second is None else better_of(first, second)
@@ -101,21 +101,63 @@ class Placement:
         if choice is None:
             return _nobody(work), None
         link, work_ms = choice
-        attempt = request.begin_attempt(link)
+        self._submit(request, work, slo, mode, link, work_ms=work_ms)
+        return await self._decided(request, link), link
+
+    async def resume(
+        self,
+        request: InFlight,
+        work: Work,
+        slo: RequestSlo,
+        link: ExecutorLink,
+        *,
+        holders: Sequence[str],
+        work_ms: float,
+    ) -> Refusal | None:
+        """Go on with a request on `link`, whatever is predicted there: it has been promised.
+
+        None once it runs there, has ended, or was interrupted again; the refusal if it was not taken.
+        """
+        mode = work_pb2.ADMISSION_MODE_SKIP
+        self._submit(request, work, slo, mode, link, work_ms=work_ms, holders=holders)
+        attempt = request.attempt
+        if not await request.wait(_decided, self._decision_timeout_s) and request.decision is None:
+            link.cancel(request)
+            return Refusal(RefusalCode.NO_EXECUTORS, f"executor {link.name} did not answer in time")
+        decision = request.decision if request.attempt == attempt else None
+        return None if decision is None else decision.refusal
+
+    def _submit(
+        self,
+        request: InFlight,
+        work: Work,
+        slo: RequestSlo,
+        mode: work_pb2.AdmissionMode,
+        link: ExecutorLink,
+        *,
+        work_ms: float,
+        holders: Sequence[str] = (),
+    ) -> None:
+        now_ms = self._clock_ms()
+        first_ms = request.ledger.first_ms
         message = work_pb2.Submit(
             request_id=request.request_id,
-            attempt=attempt,
+            attempt=request.begin_attempt(link),
             path=work.path,
             body=work.body.raw,
-            slo=slo_message(slo, max(0.0, self._clock_ms() - work.arrived_ms)),
+            slo=slo_message(
+                slo,
+                max(0.0, now_ms - work.arrived_ms),
+                None if first_ms is None else max(0.0, now_ms - first_ms),
+            ),
             admission=mode,
             cache_salt=self._salt(work.namespace),
             created_s=work.created_s,
+            checkpoint_holders=holders,
         )
         if request.ledger.tokens:
             message.delivered.extend(group_messages(request.ledger.groups()))
         link.submit(request, message, work_ms=work_ms)
-        return await self._decided(request, link), link
 
     async def _decided(self, request: InFlight, link: ExecutorLink) -> Refusal | None:
         if not await request.wait(_settled, self._decision_timeout_s):
@@ -126,12 +168,10 @@ class Placement:
         decision = request.decision
         if decision is not None:
             return decision.refusal
-        if request.ending is Ending.FAILED and not request.has_output:
+        interruption, request.interruption = request.interruption, None
+        if interruption is not None:
             # Lost before it said yes: nothing was promised or delivered, so another one may try.
-            request.ending = None
-            failure, request.failure = request.failure, None
-            message = failure.message if failure is not None else f"executor {link.name} was lost"
-            return Refusal(RefusalCode.NO_EXECUTORS, message)
+            return Refusal(RefusalCode.NO_EXECUTORS, interruption.why)
         return None
 
     def _salt(self, namespace: str) -> str:
@@ -167,8 +207,16 @@ def _settled(request: InFlight) -> bool:
     """Nothing more to wait for before the response can begin."""
     decision = request.decision
     return (
-        request.ending is not None or request.has_output or (decision is not None and not decision.admitted)
+        request.ending is not None
+        or request.has_output
+        or request.interruption is not None
+        or (decision is not None and (request.leaves or not decision.admitted))
     )
+
+
+def _decided(request: InFlight) -> bool:
+    """Taken, refused, or nothing to wait for any more."""
+    return request.ending is not None or request.interruption is not None or request.decision is not None
 
 
 def _nobody(work: Work) -> Refusal:

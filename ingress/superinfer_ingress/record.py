@@ -9,6 +9,7 @@ from superinfer_core.contract.fulfilment import RequestOutcome
 from superinfer_core.refusal import RefusalCode
 from superinfer_core.slo import RequestSlo
 from superinfer_ingress.contracts.accounts import Account
+from superinfer_ingress.interruption import Resume
 
 
 class Served(StrEnum):
@@ -48,6 +49,8 @@ class Record:
     prompt_tokens: int = 0
     output_tokens: int = 0
     preempted: int = 0
+    cached_tokens: int = 0
+    resumes: tuple[Resume, ...] = ()
     kept: bool = False
     charges: list["Charge"] = field(default_factory=list)
 
@@ -60,6 +63,11 @@ class Record:
     def tier(self) -> str:
         """Gold, Silver, Bronze, or "" without a contract."""
         return self.contract.tier.value if self.contract is not None else ""
+
+    @property
+    def recomputed_tokens(self) -> int:
+        """What its last executor had to compute again: neither restored from a checkpoint nor cached."""
+        return max(0, self.resumes[-1].computed_tokens - self.cached_tokens) if self.resumes else 0
 
     def outcome(self) -> RequestOutcome:
         """The end of the request as fulfilment counts it."""
@@ -119,6 +127,17 @@ class Record:
             "output_tokens": self.output_tokens,
             "kept": self.kept,
             "preempted": self.preempted,
+            "resumes": [
+                {
+                    "cause": resume.cause.value,
+                    "left": resume.left,
+                    "taken_by": resume.taken_by,
+                    "delivered_tokens": resume.delivered_tokens,
+                    "gap_ms": _rounded(resume.gap_ms),
+                }
+                for resume in self.resumes
+            ],
+            "recomputed_tokens": self.recomputed_tokens,
         }
 
 

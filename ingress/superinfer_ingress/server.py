@@ -1,8 +1,9 @@
 """The uvicorn server around the application: signals, draining, and the end.
 
-On SIGTERM or SIGINT the listener stays open: /readyz and new requests answer 503 shutting_down while running
-ones finish, up to `shutdownGrace`; then what is left ends with an error its client can read, and the process
-exits. A second signal ends it at once.
+On SIGTERM or SIGINT the listener stays open: /readyz answers 503 at once; new requests do so after
+`shutdownDelay` (load balancers need a moment to hear of it). Running ones finish, up to `shutdownGrace`;
+then what is left ends with an error its client can read, and the process exits. A second signal ends it at
+once.
 """
 
 import asyncio
@@ -65,6 +66,7 @@ class IngressServer(uvicorn.Server):
                 timeout_graceful_shutdown=max(1, int(_LAST_WORDS_S)),
             )
         )
+        self._delay_s = config.shutdown_delay
         self._grace_s = config.shutdown_grace
         self._completions = completions
         self._drain: asyncio.Task[None] | None = None
@@ -103,12 +105,15 @@ class IngressServer(uvicorn.Server):
 
     def _on_signal(self) -> None:
         if self._drain is None:
-            self._completions.draining = True
+            self._completions.leaving = True
             self._drain = asyncio.create_task(self._drain_then_exit())
         else:
             self.should_exit = self.force_exit = True
 
     async def _drain_then_exit(self) -> None:
+        if self._delay_s > 0:
+            await asyncio.sleep(self._delay_s)
+        self._completions.draining = True
         if not await self._idle_within(self._grace_s):
             self._completions.cut()
             await self._idle_within(_LAST_WORDS_S)

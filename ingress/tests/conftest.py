@@ -111,6 +111,7 @@ class Executor:
     engine: Process | None = None
     sidecar: Process | None = None
     pool: str = "default"
+    socket: Path | None = None
 
     @property
     def settings(self) -> dict[str, str]:
@@ -211,7 +212,7 @@ class Rig:
             *("--listen", address, "--engine-socket", str(socket), "--executor-name", name),
             *("--metrics-port", "-1", *more),
         )
-        return Executor(name, address, running, beside, pool)
+        return Executor(name, address, running, beside, pool, socket)
 
     def ingress(
         self,

@@ -13,9 +13,9 @@ def reads(ingress, tokens, **more):
     return ingress.chat(tokens, stream=True, **more)
 
 
-def test_an_engine_killed_under_a_stream_ends_it_with_an_event(rig, kit):
+def test_a_stream_that_nobody_takes_up_ends_with_an_event(rig, kit):
     executor = rig.executor(step_ms=10, die_after_steps=30)
-    ingress = rig.ingress([executor], [kit.contract("gold", availability="99")])
+    ingress = rig.ingress([executor], [kit.contract("gold", availability="99")], resume={"within": 0.5})
     answer = reads(ingress, 2000, headers=kit.under("gold"))
     assert answer.status_code == 200
     assert b"[DONE]" not in answer.content
@@ -24,18 +24,18 @@ def test_an_engine_killed_under_a_stream_ends_it_with_an_event(rig, kit):
     assert ingress.attainment("shop/gold")["availability"]["missed"] == 1
 
 
-def test_an_engine_killed_under_a_plain_request_is_a_502(rig):
+def test_a_plain_request_that_nobody_takes_up_is_a_502(rig):
     executor = rig.executor(step_ms=10, die_after_steps=10)
-    ingress = rig.ingress([executor])
+    ingress = rig.ingress([executor], resume={"within": 0.5})
     answer = ingress.chat(2000)
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "engine_failed")
     ingress.idle()
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_sidecar_killed_under_a_request_is_a_well_formed_error(rig, kit, stream):
+def test_the_only_sidecar_killed_under_a_request_is_a_well_formed_error(rig, kit, stream):
     executor = rig.executor(step_ms=10)
-    ingress = rig.ingress([executor])
+    ingress = rig.ingress([executor], resume={"within": 0.5})
     with concurrent.futures.ThreadPoolExecutor() as pool:
         running = pool.submit(ingress.chat, 2000, stream=stream)
         kit.until(lambda: ingress.metric("superinfer_ledger_tokens") > 0, "the first token")
@@ -70,7 +70,7 @@ def test_an_ingress_finds_its_executor_again(rig, kit):
 
 def test_a_sidecar_that_falls_silent_is_given_up(rig, kit):
     executor = rig.executor(step_ms=10)
-    ingress = rig.ingress([executor], staleAfterMs=300, deadAfterMs=600)
+    ingress = rig.ingress([executor], staleAfterMs=300, deadAfterMs=600, resume={"within": 0.5})
     with concurrent.futures.ThreadPoolExecutor() as pool:
         running = pool.submit(ingress.chat, 2000, stream=True)
         kit.until(lambda: ingress.metric("superinfer_ledger_tokens") > 0, "the first token")

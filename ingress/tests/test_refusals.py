@@ -45,7 +45,7 @@ async def test_every_refusal_of_a_sidecar_has_its_own_status_and_code(rig, kit, 
 
 async def test_a_failure_before_the_first_token_is_a_status_not_a_stream(rig, kit, scripted):
     _, executor = await scripted(lambda submit: kit.admitted(submit, failure(asked_for(submit))))
-    ingress = await asyncio.to_thread(lambda: rig.ingress([executor]))
+    ingress = await asyncio.to_thread(lambda: rig.ingress([executor], resume={"attempts": 0}))
     for code in ("deadline_expired", "engine_failed", "not_resumable", "shed"):
         answer = await post(ingress, kit, words=code, stream=True)
         assert answer.status_code == HTTP_STATUS[RefusalCode(code)], code
@@ -55,7 +55,7 @@ async def test_a_failure_before_the_first_token_is_a_status_not_a_stream(rig, ki
 
 async def test_a_failure_after_the_first_token_is_an_event_and_no_done(rig, kit, scripted):
     _, executor = await scripted(lambda submit: kit.admitted(submit, token(0), failure("engine_failed")))
-    ingress = await asyncio.to_thread(lambda: rig.ingress([executor]))
+    ingress = await asyncio.to_thread(lambda: rig.ingress([executor], resume={"attempts": 0}))
     answer = await post(ingress, kit, stream=True)
     assert answer.status_code == 200
     assert b"[DONE]" not in answer.content
@@ -143,7 +143,7 @@ async def test_outputs_of_an_older_attempt_and_tokens_twice_are_dropped(rig, kit
 async def test_a_gap_in_the_tokens_is_never_papered_over(rig, kit, scripted):
     outputs = [token(0), token(2), output(final=True, chunk=b"data: [DONE]\n\n")]
     sidecar, executor = await scripted(lambda submit: kit.admitted(submit, *outputs))
-    ingress = await asyncio.to_thread(lambda: rig.ingress([executor]))
+    ingress = await asyncio.to_thread(lambda: rig.ingress([executor], resume={"attempts": 0}))
     answer = await post(ingress, kit, stream=True)
     assert b'"n":2' not in answer.content
     assert b'"code":"engine_failed"' in answer.content

@@ -102,12 +102,16 @@ class Desk:
         self.dispatch()
 
     def engine_lost(self) -> None:
-        """The engine is gone: end what it had, refuse what had no size yet, keep what is queued."""
+        """The engine is gone: end what it had and what waits, refuse what had no size yet.
+
+        What waits is the ingress' to place again: on a peer, or here once an engine is back, whichever is
+        sooner. Its place in the order goes with it, since that comes from the time it has left.
+        """
         if self.engine is None:
             return
         self.engine = None
         self.counters.engine_losses += 1
-        for request in list(self.book.dispatched.values()):
+        for request in list(self.book.admitted()):
             self.end(request, RefusalCode.ENGINE_FAILED, answers.FAILED)
         for request in list(self.book.rendering.values()):
             self.end(request, RefusalCode.NO_EXECUTORS, answers.NO_ENGINE)

@@ -69,6 +69,15 @@ class Accounts:
         """Every account."""
         return iter(self._accounts.values())
 
+    def share(self, replicas: int) -> None:
+        """So many ready replicas share every quota from now on."""
+        if replicas == self._replicas:
+            return
+        self._replicas = replicas
+        now_ms = self._clock_ms()
+        for account in self._accounts.values():
+            account.quota.update(now_ms, replicas=replicas)
+
     def of(self, contract: EffectiveContract) -> Account:
         """The books of a contract in effect."""
         account = self._accounts.get(contract.key)

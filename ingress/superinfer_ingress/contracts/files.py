@@ -3,9 +3,10 @@
 Promises: a document that cannot be read takes nothing from the others; a file that an editor left broken for
 a moment keeps the contracts it had; reading again costs only the files that changed. Writing is atomic: a
 reader sees the old file or the new one.
-Blocking; call it off the event loop.
+`ContractFiles` blocks; `DirectorySource` calls it off the event loop.
 """
 
+import asyncio
 import hashlib
 import os
 import stat
@@ -21,39 +22,16 @@ from superinfer_core.contract.document import MAX_DOCUMENT_BYTES, load_documents
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.parse import parse_contract
 from superinfer_core.contract.problems import ContractInvalid, FieldProblem
+from superinfer_ingress.contracts.source import MANAGED_SUFFIX, FiledContract, NotWritten, SourceProblem
 
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
-MANAGED_SUFFIX: Final = ".superinfer.yaml"
-"""Files with this ending are written and deleted by the contracts API; all others belong to people."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileProblem:
-    """A file, or a document in it without a name, that is not a contract."""
-
-    file: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class FiledContract:
-    """A stored contract, where it is from, and the document as written."""
-
-    stored: StoredContract
-    file: str
-    document: Mapping[str, Any]
-
-    @property
-    def managed(self) -> bool:
-        """Whether the contracts API wrote it."""
-        return self.file.endswith(MANAGED_SUFFIX) or not self.file
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadFile:
     stamp: tuple[int, int, int]
     contracts: tuple[FiledContract, ...]
-    problems: tuple[FileProblem, ...]
+    problems: tuple[SourceProblem, ...]
 
 
 class ContractFiles:
@@ -64,13 +42,13 @@ class ContractFiles:
         self._namespace = default_namespace
         self._files: dict[str, _ReadFile] = {}
 
-    def read(self) -> tuple[Sequence[FiledContract], Sequence[FileProblem]]:
+    def read(self) -> tuple[Sequence[FiledContract], Sequence[SourceProblem]]:
         """Every contract and every problem, reading only what changed."""
         present: dict[str, _ReadFile] = {}
         try:
             paths = sorted(p for p in self._directory.iterdir() if p.suffix in _SUFFIXES)
         except OSError as error:
-            return self._all(), (FileProblem(str(self._directory), f"cannot be listed: {error.strerror}"),)
+            return self._all(), (SourceProblem(str(self._directory), f"cannot be listed: {error.strerror}"),)
         for path in paths:
             if path.name.startswith("."):
                 continue
@@ -123,9 +101,9 @@ class ContractFiles:
         try:
             documents = load_documents(_bytes_of(path))
         except ContractInvalid as invalid:
-            return _ReadFile(stamp, earlier, (FileProblem(path.name, str(invalid)),))
+            return _ReadFile(stamp, earlier, (SourceProblem(path.name, str(invalid)),))
         contracts: list[FiledContract] = []
-        problems: list[FileProblem] = []
+        problems: list[SourceProblem] = []
         for number, document in enumerate(documents, start=1):
             where = f"{path.name} document {number}" if len(documents) > 1 else path.name
             if document.get("kind") not in (None, "SLOContract"):
@@ -137,9 +115,9 @@ class ContractFiles:
             except ContractInvalid as invalid:
                 broken = self._broken(path.name, document, earlier, invalid.problems, created)
                 if broken is None:
-                    problems.append(FileProblem(where, str(invalid)))
+                    problems.append(SourceProblem(where, str(invalid)))
                 else:
-                    problems.append(FileProblem(where, f"{broken.stored.object_key}: {invalid}"))
+                    problems.append(SourceProblem(where, f"{broken.stored.object_key}: {invalid}"))
                     contracts.append(broken)
                 continue
             contracts.append(FiledContract(_as_old_as(stored, earlier), path.name, document))
@@ -167,6 +145,45 @@ class ContractFiles:
         return FiledContract(stored, file, {})
 
 
+class DirectorySource:
+    """The contracts of a directory, for the store."""
+
+    def __init__(self, directory: Path, *, default_namespace: str) -> None:
+        self._files = ContractFiles(directory, default_namespace=default_namespace)
+
+    async def read(self) -> tuple[Sequence[FiledContract], Sequence[SourceProblem]]:
+        """Every contract and every problem."""
+        return await asyncio.to_thread(self._files.read)
+
+    async def write(self, filed: FiledContract) -> None:
+        """Put one contract into a file of its own.
+
+        Raises:
+            NotWritten: the directory cannot be written.
+        """
+        stored = filed.stored
+        try:
+            await asyncio.to_thread(self._files.write, stored.namespace, stored.name, filed.document)
+        except OSError as error:
+            raise _not_writable(error) from error
+
+    async def delete(self, filed: FiledContract) -> None:
+        """Remove one contract's file.
+
+        Raises:
+            NotWritten: the directory cannot be written.
+        """
+        try:
+            await asyncio.to_thread(self._files.delete, filed.stored.namespace, filed.stored.name)
+        except OSError as error:
+            raise _not_writable(error) from error
+
+
+def _not_writable(error: OSError) -> NotWritten:
+    message = f"the contracts directory cannot be written ({error.strerror}); nothing was changed"
+    return NotWritten(message, status=503)
+
+
 def _as_old_as(stored: StoredContract, earlier: Sequence[FiledContract]) -> StoredContract:
     """Editing a file must not make its contracts younger than those they stood before."""
     for contract in earlier:
@@ -178,7 +195,7 @@ def _as_old_as(stored: StoredContract, earlier: Sequence[FiledContract]) -> Stor
 def _unreadable(path: Path, before: _ReadFile | None, why: str) -> _ReadFile:
     """What was there before stays; read again next time."""
     kept = before.contracts if before is not None else ()
-    return _ReadFile((0, 0, 0), kept, (FileProblem(path.name, why),))
+    return _ReadFile((0, 0, 0), kept, (SourceProblem(path.name, why),))
 
 
 def _bytes_of(path: Path) -> bytes:

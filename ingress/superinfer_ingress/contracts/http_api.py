@@ -1,4 +1,4 @@
-"""/v1/contracts: post, list, read and delete contracts, with how they are doing.
+"""/v1/contracts: post, put, list, read and delete contracts, with how they are doing.
 
 Whoever calls has been let through as an administrator. Contract errors are 400 with every wrong field named;
 a contract that contradicts others is 409 with both sides and what would settle it.
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from superinfer_core.api.v1alpha1.slocontract import SLOContract
 from superinfer_core.contract.document import load_document
 from superinfer_core.contract.effective import EffectiveContract
 from superinfer_core.contract.fulfilment import Attainment
@@ -19,9 +20,9 @@ from superinfer_core.contract.parse import parse_contract
 from superinfer_core.contract.problems import ContractInvalid, shown
 from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_ingress.contracts.accounts import Accounts
-from superinfer_ingress.contracts.files import FiledContract
 from superinfer_ingress.contracts.selection import DEFAULT_NAMESPACE
-from superinfer_ingress.contracts.store import ContractConflict, ContractStore, FileOwned
+from superinfer_ingress.contracts.source import FiledContract, NotWritten
+from superinfer_ingress.contracts.store import ContractConflict, ContractStore, OwnedElsewhere
 from superinfer_ingress.http.errors import Refused, refused
 from superinfer_ingress.http.exchange import Exchange
 
@@ -54,29 +55,46 @@ class ContractsApi:
             else:
                 raise _not_allowed(method, "GET, POST")
             return
+        if method == "PUT":
+            await self._put(exchange, rest)
+            return
         if method not in ("GET", "DELETE"):
-            raise _not_allowed(method, "GET, DELETE")
+            raise _not_allowed(method, "GET, PUT, DELETE")
         filed = self._find(rest)
         if method == "GET":
             exchange.json(200, _encode(self._describe(filed)))
             return
         try:
             await self._store.delete(filed)
-        except FileOwned as owned:
-            raise _file_owned(filed.stored.service_key, owned.file) from None
-        except OSError as error:
-            raise _not_writable(error) from None
+        except OwnedElsewhere as owned:
+            raise _owned_elsewhere(owned) from None
+        except NotWritten as error:
+            raise _not_written(error) from None
         deleted = {"object": "contract", "id": filed.stored.service_key, "deleted": True}
         exchange.json(200, _encode(deleted))
 
     async def _post(self, exchange: Exchange) -> None:
+        await self._keep(exchange, await self._posted(exchange))
+
+    async def _put(self, exchange: Exchange, rest: str) -> None:
+        """As POST, for the contract the path names; one that is not there yet is made."""
+        contract = await self._posted(exchange)
+        stored = StoredContract.of(contract, namespace=DEFAULT_NAMESPACE)
+        asked = rest if "/" in rest else f"{DEFAULT_NAMESPACE}/{rest}"
+        if asked not in (stored.service_key, stored.object_key):
+            message = f"the document is contract {stored.service_key}, the path says {shown(asked)}"
+            raise refused(RefusalCode.INVALID_REQUEST, f"{message}; make them the same", "name")
+        await self._keep(exchange, contract)
+
+    async def _posted(self, exchange: Exchange) -> SLOContract:
         raw = await exchange.body()
         try:
-            document = load_document(raw)
-            contract = parse_contract(document)
+            return parse_contract(load_document(raw))
         except ContractInvalid as invalid:
             first = invalid.problems[0]
             raise refused(RefusalCode.INVALID_REQUEST, str(invalid), first.field) from None
+
+    async def _keep(self, exchange: Exchange, contract: SLOContract) -> None:
         stored = StoredContract.of(contract, namespace=DEFAULT_NAMESPACE)
         # What is kept is the long form, whatever was posted.
         kept = contract.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -87,10 +105,10 @@ class ContractsApi:
             raise Refused(
                 Refusal(RefusalCode.INVALID_REQUEST, str(conflict), problem.field or None), status=409
             ) from None
-        except FileOwned as owned:
-            raise _file_owned(stored.object_key, owned.file) from None
-        except OSError as error:
-            raise _not_writable(error) from None
+        except OwnedElsewhere as owned:
+            raise _owned_elsewhere(owned) from None
+        except NotWritten as error:
+            raise _not_written(error) from None
         exchange.json(201 if is_new else 200, _encode(self._describe(filed)))
 
     def _find(self, rest: str) -> FiledContract:
@@ -127,6 +145,7 @@ class ContractsApi:
             "created": stored.created,
             "generation": stored.generation,
             "file": filed.file or None,
+            "owner": filed.owner or None,
             "accepted": effective is not None,
             "problems": [{**asdict(problem), "kind": problem.kind.value} for problem in problems],
             "spec": filed.document.get("spec", filed.document),
@@ -205,13 +224,10 @@ def _not_allowed(method: str, allowed: str) -> Refused:
     return Refused(refusal, status=405, allow=allowed)
 
 
-def _not_writable(error: OSError) -> Refused:
-    message = f"the contracts directory cannot be written ({error.strerror}); nothing was changed"
-    return Refused(Refusal(RefusalCode.INVALID_REQUEST, message), status=503)
+def _not_written(error: NotWritten) -> Refused:
+    refusal = Refusal(RefusalCode.INVALID_REQUEST, str(error), retry_after_ms=error.retry_after_ms)
+    return Refused(refusal, status=error.status)
 
 
-def _file_owned(key: str, file: str) -> Refused:
-    refusal = Refusal(
-        RefusalCode.INVALID_REQUEST, f"{key} is written in the file {file}; change that file instead", "name"
-    )
-    return Refused(refusal, status=409)
+def _owned_elsewhere(owned: OwnedElsewhere) -> Refused:
+    return Refused(Refusal(RefusalCode.INVALID_REQUEST, str(owned), "name"), status=409)

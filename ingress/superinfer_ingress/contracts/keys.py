@@ -130,19 +130,33 @@ def load_keys(path: Path) -> KeyRing:
         KeysInvalid: it cannot be read, or an entry is wrong.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path}: cannot be read ({type(error).__name__})"
+        raise KeysInvalid(msg) from None
+    return read_keys(text, str(path))
+
+
+def read_keys(text: str, where: str) -> KeyRing:
+    """The keys of a document; `where` it is from is named in errors.
+
+    Raises:
+        KeysInvalid: it is no YAML, or an entry is wrong.
+    """
+    try:
+        document = yaml.safe_load(text)
         return KeyRing(_File.model_validate(document or {}).keys)
     except ValidationError as error:
         lines = [
-            f"{path}: {'.'.join(str(p) for p in problem['loc'])}: {problem['msg']}"
+            f"{where}: {'.'.join(str(p) for p in problem['loc'])}: {problem['msg']}"
             for problem in error.errors(include_url=False, include_input=False)
         ]
         raise KeysInvalid("\n".join(lines)) from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except yaml.YAMLError as error:
         # A YAML error quotes the text around it, which may be a hash or a key pasted by mistake.
-        where = getattr(error, "problem_mark", None)
-        at = f" at line {where.line + 1}" if where is not None else ""
-        msg = f"{path}: cannot be read as YAML{at} ({type(error).__name__})"
+        mark = getattr(error, "problem_mark", None)
+        at = f" at line {mark.line + 1}" if mark is not None else ""
+        msg = f"{where}: cannot be read as YAML{at} ({type(error).__name__})"
         raise KeysInvalid(msg) from None
 
 

@@ -1,24 +1,24 @@
-"""The contracts in effect: from files and from the contracts API, resolved together, swapped as a whole.
+"""The contracts in effect: from their source and the contracts API, resolved together, swapped as a whole.
 
 Promises: readers see one consistent directory, the old or the new; a contract that cannot be read or
-contradicts others changes nothing for the rest; what POST accepted is on disk before it is answered.
-Concurrency: owned by the event loop; files are read and written on a thread, one change at a time.
+contradicts others changes nothing for the rest; what POST accepted is kept before it is answered.
+Concurrency: owned by the event loop; one change at a time, resolved on a thread.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+from superinfer_core.contract.conflicts import PoolFacts
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.problems import ContractProblem
 from superinfer_core.contract.resolution import Resolution, resolve_contracts
-from superinfer_ingress.contracts.files import ContractFiles, FiledContract, FileProblem
-from superinfer_ingress.contracts.selection import DEFAULT_NAMESPACE, Directory
+from superinfer_ingress.contracts.selection import Directory
+from superinfer_ingress.contracts.source import ContractSource, FiledContract, SourceProblem
 
 _log = logging.getLogger("superinfer.ingress.contracts")
 
@@ -33,28 +33,31 @@ class ContractConflict(Exception):
         super().__init__("; ".join(str(problem) for problem in problems))
 
 
-class FileOwned(Exception):
-    """The contract is in a file that a person wrote; the API leaves it alone."""
+class OwnedElsewhere(Exception):
+    """Somebody else wrote the contract; the API leaves it alone and says whom to ask."""
 
-    def __init__(self, file: str) -> None:
-        self.file = file
-        super().__init__(file)
+    def __init__(self, filed: FiledContract) -> None:
+        super().__init__(f"{filed.stored.service_key} {filed.owned_by}")
 
 
 class ContractStore:
     """Every contract this ingress knows."""
 
-    def __init__(self, directory: Path | None, *, changed: Callable[[Resolution], None]) -> None:
-        self._files = None
-        if directory is not None:
-            self._files = ContractFiles(directory, default_namespace=DEFAULT_NAMESPACE)
-        self._directory_path = directory
+    def __init__(
+        self,
+        source: ContractSource,
+        *,
+        changed: Callable[[Resolution], None],
+        pools: Callable[[], Iterable[PoolFacts] | None],
+    ) -> None:
+        self._source = source
         self._changed = changed
+        self._pools = pools
         self._filed: dict[str, FiledContract] = {}
         self._lock = asyncio.Lock()
         self.resolution = _EMPTY
         self.directory = Directory.of(())
-        self.problems: Sequence[FileProblem] = ()
+        self.problems: Sequence[SourceProblem] = ()
 
     def filed(self, object_key: str) -> FiledContract | None:
         """A stored contract by "namespace/name"."""
@@ -72,49 +75,40 @@ class ContractStore:
         return [self._filed[key] for key in sorted(self._filed)]
 
     async def reload(self) -> None:
-        """Read the directory again and put what changed into effect."""
-        if self._files is None:
-            return
+        """Read everything again and put what changed into effect."""
         async with self._lock:
-            filed, problems = await asyncio.to_thread(self._files.read)
-            await self._take(filed, problems)
+            await self._take(*await self._source.read())
 
     async def put(self, stored: StoredContract, document: Mapping[str, Any]) -> tuple[FiledContract, bool]:
         """Add or replace one contract; True if it is new.
 
         Raises:
             ContractConflict: it would not be accepted beside what stands.
-            FileOwned: a contract of that name is in a hand-written file.
+            OwnedElsewhere: a contract of that name belongs to somebody else.
+            NotWritten: it could not be kept.
         """
         async with self._lock:
             before = self._filed.get(stored.object_key)
             if before is not None and not before.managed:
-                raise FileOwned(before.file)
+                raise OwnedElsewhere(before)
             filed = _stamped(stored, document, before)
             await asyncio.to_thread(self._check, filed)
-            if self._files is None:
-                await self._take([*self._others(filed), filed], ())
-                return filed, before is None
-            await asyncio.to_thread(self._files.write, stored.namespace, stored.name, filed.document)
-            contracts, problems = await asyncio.to_thread(self._files.read)
-            await self._take(contracts, problems)
+            await self._source.write(filed)
+            await self._take(*await self._source.read())
             return self._filed.get(stored.object_key, filed), before is None
 
     async def delete(self, filed: FiledContract) -> None:
         """Remove one contract.
 
         Raises:
-            FileOwned: it is in a hand-written file.
+            OwnedElsewhere: it belongs to somebody else.
+            NotWritten: it is still there.
         """
         if not filed.managed:
-            raise FileOwned(filed.file)
+            raise OwnedElsewhere(filed)
         async with self._lock:
-            if self._files is None:
-                await self._take(self._others(filed), ())
-                return
-            await asyncio.to_thread(self._files.delete, filed.stored.namespace, filed.stored.name)
-            contracts, problems = await asyncio.to_thread(self._files.read)
-            await self._take(contracts, problems)
+            await self._source.delete(filed)
+            await self._take(*await self._source.read())
 
     def _others(self, filed: FiledContract) -> list[FiledContract]:
         return [c for key, c in self._filed.items() if key != filed.stored.object_key]
@@ -122,7 +116,7 @@ class ContractStore:
     def _check(self, filed: FiledContract) -> None:
         """Refuse a newcomer that would not be accepted, or that others would break on."""
         stored = [contract.stored for contract in [*self._others(filed), filed]]
-        resolution = resolve_contracts(stored)
+        resolution = resolve_contracts(stored, self._known_pools())
         problems = list(resolution.problems.get(filed.stored.object_key, ()))
         for key, found in resolution.problems.items():
             if key != filed.stored.object_key and key not in self.resolution.problems:
@@ -130,9 +124,13 @@ class ContractStore:
         if problems:
             raise ContractConflict(problems)
 
-    async def _take(self, filed: Sequence[FiledContract], problems: Sequence[FileProblem]) -> None:
+    def _known_pools(self) -> list[PoolFacts] | None:
+        pools = self._pools()
+        return None if pools is None else list(pools)
+
+    async def _take(self, filed: Sequence[FiledContract], problems: Sequence[SourceProblem]) -> None:
         """Put contracts into effect. Thousands take a second to resolve: streams go on meanwhile."""
-        taken = await asyncio.to_thread(_resolved, filed)
+        taken = await asyncio.to_thread(_resolved, filed, self._known_pools())
         known = {str(problem) for problem in self.problems}
         self._filed, self.resolution, self.directory = taken.filed, taken.resolution, taken.directory
         self.problems = (*problems, *taken.repeated)
@@ -147,28 +145,34 @@ class _Taken:
     """Everything that follows from the contracts there are."""
 
     filed: dict[str, FiledContract]
-    repeated: tuple[FileProblem, ...]
+    repeated: tuple[SourceProblem, ...]
     resolution: Resolution
     directory: Directory
 
 
-def _resolved(filed: Sequence[FiledContract]) -> _Taken:
+def _resolved(filed: Sequence[FiledContract], pools: Sequence[PoolFacts] | None) -> _Taken:
     by_name: dict[str, FiledContract] = {}
-    repeated: list[FileProblem] = []
+    repeated: list[SourceProblem] = []
     for contract in sorted(filed, key=lambda c: c.stored.age_key):
         key = contract.stored.object_key
         if key in by_name:
             message = f"{key} is in {by_name[key].file} already; the older one counts"
-            repeated.append(FileProblem(contract.file, message))
+            repeated.append(SourceProblem(contract.file, message))
         else:
             by_name[key] = contract
-    resolution = resolve_contracts(contract.stored for contract in by_name.values())
+    resolution = resolve_contracts((contract.stored for contract in by_name.values()), pools)
+    # Where pools are known, a contract that may use none of them is not served by whatever there is.
+    usable = {
+        key: contract
+        for key, contract in resolution.effective.items()
+        if pools is None or contract.pool is not None
+    }
     broken = {
         resolved.service_key: "; ".join(str(problem) for problem in resolved.problems)
         for resolved in resolution.contracts.values()
-        if resolved.effective is None
+        if resolved.service_key not in usable
     }
-    directory = Directory.of(list(resolution.effective.values()), broken)
+    directory = Directory.of(list(usable.values()), broken)
     return _Taken(by_name, tuple(repeated), resolution, directory)
 
 

@@ -1,9 +1,10 @@
 """All executors of this ingress: which of them gets a request, and which of them are still there.
 
 Promises: an executor whose last load report is older than `stale_after_ms` gets no new work; one that has
-said nothing for `dead_after_ms` is given up and its requests hear of it; ranking is deterministic for equal
-reports. A moment without a fresh report (everything on a busy machine is late at times) makes a request wait
-for the next report, never longer than an executor may be silent.
+said nothing for `dead_after_ms` is given up and its requests hear of it; one that is no longer listed gets no
+new work and is let go when nothing of ours runs there any more; ranking is deterministic for equal reports.
+A moment without a fresh report (everything on a busy machine is late at times) makes a request wait for the
+next report, never longer than an executor may be silent.
 Concurrency: the event loop; one monitor task.
 """
 
@@ -13,8 +14,10 @@ from collections.abc import Iterable, Sequence
 from time import monotonic
 from typing import Final
 
-from superinfer_ingress.config import Config
+from superinfer_ingress.config import Config, ExecutorSettings
+from superinfer_ingress.executors.identity import Identity
 from superinfer_ingress.executors.link import ExecutorLink
+from superinfer_ingress.executors.peers import tell_peers
 
 _log = logging.getLogger("superinfer.ingress.executors")
 
@@ -31,24 +34,63 @@ class Fleet:
     def __init__(self, config: Config, *, ingress_id: str, version: str) -> None:
         self._stale_ms = config.stale_after_ms
         self._dead_ms = config.dead_after_ms
-        self.links: Sequence[ExecutorLink] = tuple(
-            ExecutorLink(settings, ingress_id=ingress_id, version=version, tls=config.tls)
-            for settings in config.executors
-        )
+        self._ingress_id = ingress_id
+        self._version = version
+        self._identity = None if config.tls is None else Identity(config.tls)
+        self.links: Sequence[ExecutorLink] = tuple(self._link(settings) for settings in config.executors)
+        self._leaving: dict[ExecutorLink, asyncio.Task[None] | None] = {}
         self._monitor: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Connect to every executor and watch them."""
+        tell_peers(self.links)
         for link in self.links:
             link.start()
         self._monitor = asyncio.create_task(self._watch(), name="executor monitor")
+
+    def follow(self, executors: Iterable[ExecutorSettings]) -> None:
+        """These are the executors from now on; a link whose executor is still there is not touched."""
+        wanted = {(settings.pool, settings.name): settings for settings in executors}
+        links: list[ExecutorLink] = []
+        for link in self.links:
+            settings = wanted.get((link.settings.pool, link.name))
+            if settings is None or settings.address != link.settings.address:
+                link.leaving = True
+                self._leaving[link] = None
+                continue
+            del wanted[settings.pool, settings.name]
+            link.settings = settings
+            link.leaving = settings.leaving
+            links.append(link)
+        fresh = [self._link(settings) for settings in wanted.values()]
+        self.links = (*links, *fresh)
+        tell_peers([link for link in self.links if not link.leaving])
+        if self._monitor is not None:
+            for link in fresh:
+                link.start()
+        self._let_go()
+
+    def _link(self, settings: ExecutorSettings) -> ExecutorLink:
+        link = ExecutorLink(
+            settings, ingress_id=self._ingress_id, version=self._version, identity=self._identity
+        )
+        link.leaving = settings.leaving
+        return link
+
+    def _let_go(self) -> None:
+        """Close what has left the list and has nothing of ours any more."""
+        for link, closing in tuple(self._leaving.items()):
+            if closing is None and not link.requests:
+                self._leaving[link] = asyncio.create_task(link.close(), name=f"close {link.name}")
+            elif closing is not None and closing.done():
+                del self._leaving[link]
 
     async def close(self) -> None:
         """End every stream."""
         if self._monitor is not None:
             self._monitor.cancel()
             await asyncio.gather(self._monitor, return_exceptions=True)
-        await asyncio.gather(*(link.close() for link in self.links))
+        await asyncio.gather(*(link.close() for link in (*self.links, *self._leaving)))
 
     @property
     def ready(self) -> bool:
@@ -60,6 +102,10 @@ class Fleet:
         if pool is None:
             return self.links
         return [link for link in self.links if _same_pool(pool, link.settings.pool)]
+
+    def is_fresh(self, link: ExecutorLink) -> bool:
+        """Whether it takes new work, by a report that is not too old."""
+        return link.serving and monotonic() * 1000.0 - link.reported_ms <= self._stale_ms
 
     def serving_model(self, links: Iterable[ExecutorLink], model: str) -> Sequence[ExecutorLink]:
         """Those of `links` whose engine has announced `model`."""
@@ -86,12 +132,7 @@ class Fleet:
     def _best(
         self, links: Sequence[ExecutorLink], body_bytes: int, besides: ExecutorLink | None
     ) -> tuple[ExecutorLink, float] | None:
-        now_ms = monotonic() * 1000.0
-        fresh = [
-            link
-            for link in links
-            if link is not besides and link.serving and now_ms - link.reported_ms <= self._stale_ms
-        ]
+        fresh = [link for link in links if link is not besides and self.is_fresh(link)]
         if not fresh:
             return None
         tokens = max(1, body_bytes // _BYTES_PER_TOKEN)
@@ -107,12 +148,13 @@ class Fleet:
             if now - due > _OWN_DELAY_S:
                 continue
             now_ms = now * 1000.0
-            for link in self.links:
+            for link in (*self.links, *self._leaving):
                 if link.connected and now_ms - link.heard_ms > self._dead_ms:
                     _log.warning(
                         "executor %s: silent for %.0f ms, given up", link.name, now_ms - link.heard_ms
                     )
                     link.drop()
+            self._let_go()
 
 
 def _predicted_ttft_ms(link: ExecutorLink, tokens: int) -> tuple[float, float]:

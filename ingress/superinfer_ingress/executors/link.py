@@ -16,9 +16,11 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from superinfer_core.prediction.step_model import StepModel
-from superinfer_ingress.config import ExecutorSettings, TlsSettings
+from superinfer_ingress.config import ExecutorSettings
+from superinfer_ingress.executors.identity import Identity
+from superinfer_ingress.executors.outages import Outages
 from superinfer_ingress.inflight import InFlight
-from superinfer_proto.duplex import DuplexCall, client_context, open_call
+from superinfer_proto.duplex import DuplexCall, open_call
 from superinfer_proto.v1 import engine_pb2, sidecar_pb2, work_pb2
 
 _log = logging.getLogger("superinfer.ingress.executors")
@@ -34,10 +36,12 @@ class ExecutorLink:
     """One sidecar, its engine, and the requests this ingress has there."""
 
     def __init__(
-        self, settings: ExecutorSettings, *, ingress_id: str, version: str, tls: TlsSettings | None = None
+        self, settings: ExecutorSettings, *, ingress_id: str, version: str, identity: Identity | None = None
     ) -> None:
         self.settings = settings
         self.connected = False
+        self.leaving = False
+        """It is going away: what runs there may go on, nothing new is sent."""
         self.engine: engine_pb2.EngineInfo | None = None
         self.load: sidecar_pb2.LoadReport | None = None
         self.model: StepModel | None = None
@@ -49,13 +53,17 @@ class ExecutorLink:
         """Predicted work submitted since then, which the report cannot know of."""
         self.requests: dict[str, InFlight] = {}
         self.reconnects = 0
+        self.outages = Outages()
+        self.checkpoint_peers: tuple[str, ...] = ()
+        """Executors that hold copies of this one's checkpoints, as it said last; kept when it is gone."""
+        self._peers: sidecar_pb2.PeerList | None = None
         self.reported = asyncio.Event()
         self._hello = sidecar_pb2.Hello(ingress_id=ingress_id, version=version)
         self._submits: deque[work_pb2.Submit] = deque()
         self._cancels: deque[work_pb2.Cancel] = deque()
         self._flushing = False
         self._call: DuplexCall | None = None
-        self._tls = None if tls is None else client_context(tls.ca, tls.cert, tls.key)
+        self._identity = identity
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -67,7 +75,8 @@ class ExecutorLink:
     def serving(self) -> bool:
         """Whether an engine is there and takes new work, as far as the last report says."""
         load = self.load
-        return self.connected and load is not None and load.serving and not load.draining
+        here = self.connected and not self.leaving
+        return here and load is not None and load.serving and not load.draining
 
     def start(self) -> None:
         """Begin connecting."""
@@ -83,6 +92,13 @@ class ExecutorLink:
         """Give the current stream up: nothing was heard for too long."""
         if self._call is not None:
             self._call.abort()
+
+    def tell_peers(self, peers: sidecar_pb2.PeerList) -> None:
+        """Let the sidecar know its peers: now if it is there, and whenever it connects."""
+        if peers != self._peers:
+            self._peers = peers
+            if self._call is not None:
+                self._call.send(sidecar_pb2.ToSidecar(peers=peers).SerializeToString())
 
     def submit(self, request: InFlight, message: work_pb2.Submit, *, work_ms: float) -> None:
         """Send one submit; its outputs go to `request`."""
@@ -131,13 +147,15 @@ class ExecutorLink:
             call = await open_call(
                 self.settings.address,
                 _METHOD,
-                tls=self._tls,
+                tls=None if self._identity is None else self._identity.context(),
+                tls_name=self.settings.tls_name,
                 on_message=self._on_message,
                 on_closed=on_closed,
             )
         self._call = call
         try:
-            call.send(sidecar_pb2.ToSidecar(hello=self._hello).SerializeToString())
+            hello = sidecar_pb2.ToSidecar(hello=self._hello, peers=self._peers)
+            call.send(hello.SerializeToString())
             return await closed
         finally:
             self._call = None
@@ -192,13 +210,19 @@ class ExecutorLink:
             self.engine = message.info.engine if message.info.HasField("engine") else self.engine
 
     def _on_load(self, load: sidecar_pb2.LoadReport, now_ms: float) -> None:
+        drains = load.draining and (self.load is None or not self.load.draining)
         self.load = load
+        self.checkpoint_peers = tuple(load.checkpoint_peers) or self.checkpoint_peers
+        self.outages.note(now_ms, serving=self.serving)
         self.reported_ms = now_ms
         self.sent_since_report_ms = 0.0
         if len(load.step_model) == _COEFFICIENTS:
             self.model = StepModel.from_coefficients(load.step_model)
         self.reported.set()
         self.reported.clear()
+        if drains:
+            for request in list(self.requests.values()):
+                request.on_draining()
 
     def _lost(self) -> None:
         """The stream is gone, and what ran there with it; nothing queued may reach its successor."""
@@ -207,9 +231,11 @@ class ExecutorLink:
             _log.warning("executor %s: stream lost with %d requests", self.name, len(self.requests))
         self.connected = False
         self.load = None
+        now_ms = monotonic() * 1000.0
+        self.outages.note(now_ms, serving=False)
         self._submits.clear()
         self._cancels.clear()
         lost = list(self.requests.values())
         self.requests.clear()
         for request in lost:
-            request.on_executor_lost()
+            request.on_executor_lost(now_ms)

@@ -14,7 +14,9 @@ _TIERS: Final = {
 }
 
 
-def slo_message(slo: RequestSlo, elapsed_ms: float) -> slo_pb2.RequestSlo:
+def slo_message(
+    slo: RequestSlo, elapsed_ms: float, since_first_token_ms: float | None = None
+) -> slo_pb2.RequestSlo:
     """The promise with what is gone of it at the moment of sending."""
     return slo_pb2.RequestSlo(
         contract=slo.contract,
@@ -26,6 +28,7 @@ def slo_message(slo: RequestSlo, elapsed_ms: float) -> slo_pb2.RequestSlo:
         e2e_target_ms=slo.e2e_ms,
         max_jitter_ms=slo.max_jitter_ms,
         elapsed_ms=elapsed_ms,
+        since_first_token_ms=since_first_token_ms,
         quantile=slo.quantile,
         contract_holds=slo.contract_holds,
         budget_left=slo.budget_left,

@@ -1,0 +1,47 @@
+"""ChipletPools as the ingress needs them: who may use them, and which contract is their default. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from superinfer_core.api.v1alpha1.chipletpool import ChipletPool
+from superinfer_core.contract.conflicts import PoolFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One pool.
+
+    Attributes:
+        facts: what contracts may count on.
+        default_contract: object key `namespace/name` of the contract of requests that name none.
+    """
+
+    facts: PoolFacts
+    default_contract: str | None
+
+
+def pool_of(document: Mapping[str, Any]) -> Pool:
+    """Read a ChipletPool.
+
+    Raises:
+        ValueError: the document is no pool this version understands.
+    """
+    parts = {name: document[name] for name in ("metadata", "spec") if name in document}
+    pool = ChipletPool.model_validate(parts)
+    metadata, spec = pool.metadata, pool.spec
+    namespace, name = metadata.namespace or "default", metadata.name or ""
+    default = spec.default_contract_ref
+    most = spec.autoscaling.max_replicas if spec.autoscaling is not None else spec.replicas
+    return Pool(
+        facts=PoolFacts(
+            namespace=namespace,
+            name=name,
+            allowed_namespaces=frozenset(spec.allowed_namespaces or ()),
+            isolation=spec.isolation,
+            max_chiplets=most,
+            created=metadata.creation_timestamp or "",
+            uid=metadata.uid or "",
+        ),
+        default_contract=None if default is None else f"{default.namespace or namespace}/{default.name}",
+    )
