@@ -1,4 +1,4 @@
-"""`python -m superinfer_executor serve|stub|models`: each part is imported only when it is asked for.
+"""`python -m superinfer_executor COMMAND`: each part is imported only when it is asked for.
 
 Runs again, as `__mp_main__`, in vLLM's child processes: nothing may happen at import.
 """
@@ -11,6 +11,7 @@ from typing import Final
 COMMANDS: Final = {
     "serve": ("superinfer_executor.serving.command", "serve a model: vLLM in process, on a Unix socket"),
     "stub": ("superinfer_executor.stub.command", "the engine stub: no model, for tests and benchmarks"),
+    "wait-drained": ("superinfer_executor.drained", "wait for the sidecar's end: a pod's preStop hook"),
     "models": ("superinfer_executor.models.command", "prepare a model directory"),
 }
 
@@ -20,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] not in COMMANDS:
         asked_for_help = bool(argv) and argv[0] in {"-h", "--help"}
         lines = ["usage: python -m superinfer_executor COMMAND [OPTIONS]", ""]
-        lines += [f"  {name:8}{what}" for name, (_, what) in COMMANDS.items()]
+        lines += [f"  {name:13}{what}" for name, (_, what) in COMMANDS.items()]
         (sys.stdout if asked_for_help else sys.stderr).write("\n".join(lines) + "\n")
         return 0 if asked_for_help else 2
     module = importlib.import_module(COMMANDS[argv[0]][0])

@@ -34,6 +34,9 @@ _LOG = logging.getLogger(__name__)
 async def _run(settings: SidecarSettings, planner: Planner) -> None:
     if not planner.profiled:
         _LOG.warning("no --profile: step times are guessed until enough steps were seen")
+    if settings.drained_file is not None:
+        # One of a former life of this container would let the engine go at once.
+        settings.drained_file.unlink(missing_ok=True)
     sidecar = Sidecar(settings, planner)
     await sidecar.start()
     stop = asyncio.Event()
@@ -45,7 +48,11 @@ async def _run(settings: SidecarSettings, planner: Planner) -> None:
     sys.stdout.write(json.dumps(ready) + "\n")
     sys.stdout.flush()
     await stop.wait()
-    await sidecar.drain()
+    try:
+        await sidecar.drain()
+    finally:
+        if settings.drained_file is not None:
+            settings.drained_file.touch()
 
 
 def main(argv: Sequence[str]) -> int:

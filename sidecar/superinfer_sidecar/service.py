@@ -24,7 +24,7 @@ from superinfer_sidecar.http import Page, start_pages
 from superinfer_sidecar.ingress_link import IngressLink, serve_ingress
 from superinfer_sidecar.load import REPORT_EVERY_MS, LoadReporter
 from superinfer_sidecar.metrics import CONTENT_TYPE, render_metrics
-from superinfer_sidecar.peers import is_local, server_credentials
+from superinfer_sidecar.peers import Peers
 from superinfer_sidecar.planner import Planner
 from superinfer_sidecar.relay import relay
 from superinfer_sidecar.settings import SidecarSettings
@@ -53,6 +53,7 @@ class Sidecar:
 
     def __init__(self, settings: SidecarSettings, planner: Planner) -> None:
         self._settings = settings
+        self.peers = Peers(settings)
         book = Book(Bounds(settings.max_queued, settings.max_queued_bytes))
         self.desk = Desk(settings, planner, book, clock_ms)
         self.reporter = LoadReporter(self.desk)
@@ -83,10 +84,11 @@ class Sidecar:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
-        if settings.tls is None:
+        if self.peers.certificates is None:
             self.port = server.add_insecure_port(settings.listen)
         else:
-            self.port = server.add_secure_port(settings.listen, server_credentials(settings.tls))
+            credentials = self.peers.certificates.server_credentials()
+            self.port = server.add_secure_port(settings.listen, credentials)
         await server.start()
         if settings.metrics_port >= 0:
             await self._start_pages()
@@ -152,11 +154,10 @@ class Sidecar:
     # --- ingresses
 
     async def _serve(self, _requests: Any, context: Any) -> None:
-        settings = self._settings
-        if settings.tls is None and not settings.insecure and not is_local(context.peer()):
-            message = "peers that are not loopback need mutual TLS (or --insecure)"
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
-        link = IngressLink(settings.stream_buffer_bytes)
+        why_not = self.peers.why_not_submit(context)
+        if why_not is not None:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, why_not)
+        link = IngressLink(self._settings.stream_buffer_bytes)
         self.links.add(link)
         self._streams_ended.clear()
         link.info(self.executor_info())

@@ -36,6 +36,9 @@ class SidecarSettings:
         stream_buffer_bytes: output an ingress may leave unread before its requests are cancelled.
         stall_s: an engine with work and without a frame for so long is given up.
         grace_s: time for running requests after SIGTERM.
+        drained_file: written once nothing runs here any more and the sidecar ends; removed at its start.
+        tls_pool_name: the name of this pool's sidecars in certificates; with it, names decide who may do
+            what.
     """
 
     listen: str
@@ -54,6 +57,8 @@ class SidecarSettings:
     stream_buffer_bytes: int = 8 * _MIB
     stall_s: float = 120.0
     grace_s: float = 30.0
+    drained_file: Path | None = None
+    tls_pool_name: str = ""
     tls: TlsFiles | None = None
     insecure: bool = False
 
@@ -84,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--stall-s", type=float, default=120.0, help="give an engine up after so long without a frame")
     add("--grace-s", type=float, default=30.0, help="time for running requests after SIGTERM")
+    add("--drained-file", type=Path, help="written when SIGTERM has been dealt with; the engine may end then")
+    add("--tls-pool-name", default="", help="DNS name in the certificates of this pool's sidecars")
     add("--tls-cert", type=Path, help="certificate (PEM)")
     add("--tls-key", type=Path, help="key (PEM)")
     add("--tls-ca", type=Path, help="authority that peers must be signed by (PEM)")
@@ -98,6 +105,8 @@ def parse_settings(argv: Sequence[str]) -> SidecarSettings:
     files = (given.tls_cert, given.tls_key, given.tls_ca)
     if any(files) and not all(files):
         parser.error("--tls-cert, --tls-key and --tls-ca go together")
+    if given.tls_pool_name and not all(files):
+        parser.error("--tls-pool-name needs --tls-cert, --tls-key and --tls-ca")
     if given.max_queued < 1 or not given.max_queued_mib > 0 or not given.stream_buffer_mib > 0:
         parser.error("--max-queued, --max-queued-mib and --stream-buffer-mib must be positive")
     if not given.listen.startswith("unix:") and not given.listen.rpartition(":")[2].isdigit():
@@ -119,6 +128,8 @@ def parse_settings(argv: Sequence[str]) -> SidecarSettings:
         stream_buffer_bytes=int(given.stream_buffer_mib * _MIB),
         stall_s=given.stall_s,
         grace_s=given.grace_s,
+        drained_file=given.drained_file,
+        tls_pool_name=given.tls_pool_name,
         tls=TlsFiles(*files) if all(files) else None,
         insecure=given.insecure,
     )
