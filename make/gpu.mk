@@ -5,3 +5,12 @@ GPU_WIRE := gpumock/superinfer_gpumock/wire executor/superinfer_executor/node_ag
 .PHONY: gen-gpu
 gen-gpu: $(SYNCED) ## Regenerate the kubelet's interfaces from their .proto files
 	@for wire in $(GPU_WIRE); do (cd $${wire%%/*} && $(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. $${wire#*/}/*.proto); done
+
+.PHONY: mock-nvml
+mock-nvml: ## Build the MOCK libnvidia-ml.so.1 into build/gpumock (needs gcc)
+	@$(MAKE) --no-print-directory -C gpumock/nvml OUT=$(ROOT)/build/gpumock
+
+.PHONY: gpu-check
+gpu-check: $(SYNCED) ## On a machine with a GPU: what its driver says about MIG, read only -> build/gpu-check.json
+	@mkdir -p build
+	@$(BIN)/python -m superinfer_executor.node_agent check --out build/gpu-check.json
