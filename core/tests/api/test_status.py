@@ -44,6 +44,26 @@ def test_the_effective_spec_is_complete_and_says_where_each_field_comes_from() -
     assert {o.field: o.contract for o in status.origins or []}["tier"] == "shop/base"
 
 
+def test_the_percentile_that_makes_the_deadline_comes_first() -> None:
+    objectives = [
+        {"metric": metric, "percentile": percentile, "targetMs": 10 * percentile}
+        for metric in ("E2E", "TTFT")
+        for percentile in (50, 99, 90)
+    ]
+    spec = SLOContractSpec.model_validate({"objectives": objectives})
+    resolution = resolve_contracts([StoredContract("shop", "a", spec)])
+    status = effective_status(resolution.contracts["shop/a"])
+    assert status is not None
+    assert [(o.metric.value, o.percentile) for o in status.spec.objectives or []] == [
+        ("TTFT", 99),
+        ("TTFT", 90),
+        ("TTFT", 50),
+        ("E2E", 99),
+        ("E2E", 90),
+        ("E2E", 50),
+    ]
+
+
 def test_an_effective_spec_alone_means_the_same_contract() -> None:
     contract = resolved(quota={"concurrency": 2}).contracts["shop/base-chat"]
     status = effective_status(contract)

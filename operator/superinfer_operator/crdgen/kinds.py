@@ -69,7 +69,7 @@ def _target(metric: str, priority: int = 0) -> Column:
     return Column(
         metric,
         f'.status.effective.spec.objectives[?(@.metric=="{metric}")].targetMs',
-        description=f"Targets for {metric} in milliseconds after inheritance, one for each percentile.",
+        description=f"Target for {metric} at its highest percentile, in milliseconds, after inheritance.",
         priority=priority,
     )
 

@@ -23,6 +23,7 @@ from superinfer_core.contract.budget import Budget
 from superinfer_core.contract.fulfilment import Attainment
 from superinfer_core.contract.inheritance import Fields, objectives_of
 from superinfer_core.contract.resolution import ResolvedContract
+from superinfer_core.slo import Metric
 
 
 def effective_status(contract: ResolvedContract) -> EffectiveStatus | None:
@@ -40,7 +41,11 @@ def effective_status(contract: ResolvedContract) -> EffectiveStatus | None:
 
 
 def effective_spec(service_id: str, fields: Fields) -> SLOContractSpec:
-    """A spec that states everything a contract inherited or got by default."""
+    """A spec that states everything a contract inherited or got by default.
+
+    Of each metric the highest percentile comes first: it is the one a request's deadline is made from, and a
+    column of `kubectl get` can show only one.
+    """
 
     def value(path: str) -> Any:
         stated = fields.get(path)
@@ -68,7 +73,10 @@ def effective_spec(service_id: str, fields: Fields) -> SLOContractSpec:
         priority=value("priority"),
         objectives=[
             ObjectiveSpec(metric=o.metric, percentile=int(o.percentile), target_ms=o.target_ms)
-            for _, o, _ in objectives_of(fields)
+            for o in sorted(
+                (objective for _, objective, _ in objectives_of(fields)),
+                key=lambda objective: (list(Metric).index(objective.metric), -objective.percentile),
+            )
         ],
         max_jitter_ms=value("maxJitterMs"),
         availability=value("availability"),
