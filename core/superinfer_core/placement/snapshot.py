@@ -44,6 +44,7 @@ class RunningExecutor:
         resource, count: the extended resource it holds; None and 0 for shape CPU.
         requests: what else it holds of its node (cpu in millicores, memory in bytes).
         created_at: when it was made.
+        device_unhealthy: its pod status says so (allocatedResourcesStatus).
     """
 
     name: str
@@ -61,6 +62,7 @@ class RunningExecutor:
     count: int = 0
     requests: Mapping[str, int] = field(default_factory=dict)
     created_at: float = 0.0
+    device_unhealthy: bool = False
 
     @property
     def held_devices(self) -> tuple[str, ...]:

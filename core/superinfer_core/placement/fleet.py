@@ -1,0 +1,253 @@
+"""All nodes with what is taken of them, arranged so that the best node for a chiplet is found quickly.
+
+Promise: deterministic: what is found depends on what is there, never on the order in which it came. Mutable;
+one owner, one thread. Nodes whose hardware, relevant labels, taints and GPU states are equal form a group,
+and a group is judged once for all of its nodes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import heappush
+from typing import Final
+
+from superinfer_core.api.v1alpha1.labels import GPU_CLIQUE_LABEL, GPU_RESOURCE
+from superinfer_core.placement.devices import Devices, claim
+from superinfer_core.placement.hardware import GpuKind, NodeKind, describe
+from superinfer_core.placement.node import Node, Taint
+from superinfer_core.placement.snapshot import ForeignUse, HoldDown, PlannerSettings, RunningExecutor
+from superinfer_core.placement.standing import Standing, repelling, standing
+
+_STALE: Final = 64
+"""Entries of nodes that have left, which a group may keep before it is tidied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the pools may ask about a node besides its hardware."""
+
+    labels: tuple[str | None, ...]
+    taints: tuple[Taint, ...]
+    zone: str
+    rack: str
+    clique: str
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Nodes nobody could tell apart."""
+
+    facts: Facts
+    facts_number: int
+    kind: NodeKind
+    kind_number: int
+    states: tuple[int, ...]
+    heap: list[int] = field(default_factory=list)
+    alive: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class FleetNode:
+    """One node with what is taken of it.
+
+    Attributes:
+        number: place in the order of names.
+        node, kind, facts: what it is.
+        standing: why it gets nothing new, None if it may.
+        devices: states of its GPUs.
+        free: allocatable less used, by resource name.
+        load: executors on it.
+        group: where it is listed; None where it gets nothing new.
+    """
+
+    number: int
+    node: Node
+    kind: NodeKind
+    kind_number: int
+    facts: Facts
+    facts_number: int
+    standing: Standing | None
+    devices: Devices
+    free: dict[str, int]
+    load: int = 0
+    group: Group | None = None
+
+
+class Fleet:
+    """The index.
+
+    Args:
+        nodes: all nodes.
+        label_keys: labels that some pool asks about.
+        domains: which of zone, rack and clique some pool spreads over.
+        settings: label names.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        label_keys: Iterable[str],
+        domains: frozenset[str],
+        settings: PlannerSettings,
+    ) -> None:
+        self.label_keys = tuple(sorted(set(label_keys)))
+        self.domains = domains
+        self.settings = settings
+        self.nodes: list[FleetNode | None] = []
+        self.numbers: dict[str, int] = {}
+        self.groups: dict[tuple[int, int, tuple[int, ...]], Group] = {}
+        self._facts: dict[Facts, tuple[Facts, int]] = {}
+        self._kinds: dict[object, tuple[NodeKind, int]] = {}
+        self._profiles: dict[int, object] = {}
+        for node in sorted(nodes, key=lambda node: node.name):
+            self.numbers[node.name] = len(self.nodes)
+            self.nodes.append(None)
+            self._bare(node)
+
+    def get(self, name: str) -> FleetNode | None:
+        """The node of that name."""
+        number = self.numbers.get(name)
+        return None if number is None else self.nodes[number]
+
+    def __iter__(self) -> Iterator[FleetNode]:
+        """All nodes, by name."""
+        return (node for node in self.nodes if node is not None)
+
+    def _bare(self, node: Node) -> FleetNode:
+        number = self.numbers[node.name]
+        kind, kind_number = self._kind(node)
+        found = self._facts_of(node)
+        facts, facts_number = self._facts.setdefault(found, (found, len(self._facts)))
+        made = FleetNode(number, node, kind, kind_number, facts, facts_number, None, Devices.empty(kind), {})
+        self.nodes[number] = made
+        return made
+
+    def renew(
+        self,
+        node: Node,
+        executors: Iterable[RunningExecutor],
+        foreign: Iterable[ForeignUse],
+        holds: Mapping[str, HoldDown],
+        now: float,
+    ) -> FleetNode:
+        """Set a node to what is known of it, from scratch."""
+        if node.name not in self.numbers:
+            self.numbers[node.name] = len(self.nodes)
+            self.nodes.append(None)
+        old = self.nodes[self.numbers[node.name]]
+        if old is not None:
+            self._leave(old)
+        if old is None or old.node is not node:
+            old = self._bare(node)
+        old.standing = standing(node, holds, now)
+        old.devices = Devices.observed(node, old.kind, holds, now)
+        old.free = dict(node.allocatable)
+        old.load = 0
+        for use in foreign:
+            old.free[use.resource] = old.free.get(use.resource, 0) - use.amount
+            claim(old.devices, node, old.kind, use.resource, use.amount, use.devices)
+        for executor in executors:
+            self._hold(old, executor)
+        self._join(old)
+        return old
+
+    def drop(self, name: str) -> None:
+        """Forget a node that is gone."""
+        number = self.numbers.get(name)
+        node = None if number is None else self.nodes[number]
+        if number is not None and node is not None:
+            self._leave(node)
+            self.nodes[number] = None
+            del self.numbers[name]
+
+    def _hold(self, into: FleetNode, executor: RunningExecutor) -> None:
+        into.load += 1
+        for resource, amount in executor.requests.items():
+            into.free[resource] = into.free.get(resource, 0) - amount
+        devices = executor.held_devices
+        if executor.resource is not None:
+            into.free[executor.resource] = into.free.get(executor.resource, 0) - executor.count
+            claim(into.devices, into.node, into.kind, executor.resource, executor.count, devices)
+        elif devices:
+            # A ResourceClaim holds devices without an extended resource.
+            claim(into.devices, into.node, into.kind, GPU_RESOURCE, len(devices), devices)
+
+    def changed(self, node: FleetNode) -> None:
+        """List a node anew after what is taken of it has changed."""
+        self._leave(node)
+        self._join(node)
+
+    def _leave(self, node: FleetNode) -> None:
+        group, node.group = node.group, None
+        if group is None:
+            return
+        group.alive -= 1
+        if group.alive == 0:
+            del self.groups[(group.facts_number, group.kind_number, group.states)]
+
+    def _join(self, node: FleetNode) -> None:
+        if node.standing is not None:
+            return
+        states = node.devices.key(node.kind)
+        key = (node.facts_number, node.kind_number, states)
+        group = self.groups.get(key)
+        if group is None:
+            group = Group(node.facts, node.facts_number, node.kind, node.kind_number, states)
+            self.groups[key] = group
+        heappush(group.heap, node.number)
+        group.alive += 1
+        node.group = group
+        if len(group.heap) > 2 * group.alive + _STALE:
+            numbers = set(group.heap)
+            group.heap[:] = sorted(n for n in numbers if self._listed(n, group))
+
+    def _listed(self, number: int, group: Group) -> bool:
+        node = self.nodes[number]
+        return node is not None and node.group is group
+
+    def _facts_of(self, node: Node) -> Facts:
+        labels = node.labels
+        clique = ""
+        if "clique" in self.domains:
+            clique = clique_of(node)
+        return Facts(
+            tuple(labels.get(key) for key in self.label_keys),
+            repelling(node.taints) if node.taints else (),
+            labels.get(self.settings.zone_label, "") if "zone" in self.domains else "",
+            labels.get(self.settings.rack_label, "") if "rack" in self.domains else "",
+            clique,
+        )
+
+    def _kind(self, node: Node) -> tuple[NodeKind, int]:
+        key = self._kind_key(node)
+        known = self._kinds.get(key)
+        if known is None:
+            described = describe(node)
+            # Equal kinds of GPU become one object, which is told apart faster than by what it is.
+            gpus: dict[GpuKind, GpuKind] = {}
+            same = tuple(gpus.setdefault(kind, kind) for kind in described.gpus)
+            known = self._kinds[key] = (NodeKind(same, described.nvlink, described.numa), len(self._kinds))
+        return known
+
+    def _kind_key(self, node: Node) -> object:
+        topology = node.topology
+        sharing = node.labels.get("nvidia.com/gpu.sharing-strategy", "none")
+        if topology is None or sharing not in ("", "none"):
+            counted = sorted(item for item in node.allocatable.items() if item[0].startswith("nvidia.com/"))
+            labels = sorted(item for item in node.labels.items() if item[0].startswith("nvidia.com/"))
+            return (tuple(counted), tuple(labels))
+        gpus: list[object] = []
+        for gpu in topology.gpus:
+            self._profiles.setdefault(id(gpu.profiles), gpu.profiles)
+            cut = tuple([(instance.profile, instance.start) for instance in gpu.instances])
+            gpus.append(
+                (gpu.index, gpu.product, gpu.memory_mib, gpu.mig_enabled, gpu.nvswitch, gpu.numa_node,
+                 tuple([profile.name for profile in gpu.profiles]), cut)
+            )  # fmt: skip
+        return (tuple(gpus), topology.links, topology.dynamic_mig)
+
+
+def clique_of(node: Node) -> str:
+    """The multi-node NVLink clique of a node, "" none."""
+    if node.topology is not None:
+        return next((gpu.clique for gpu in node.topology.gpus if gpu.clique), "")
+    return node.labels.get(GPU_CLIQUE_LABEL, "")

@@ -1,0 +1,194 @@
+"""The planner's index: the world, kept by difference, and the plans made from it.
+
+Promise: a plan of the index is what a plan of a whole snapshot would be as far as validity and explanations
+go; pools nothing happened to are left out of it. One owner, one thread. Planning leaves the index as it was:
+what a plan creates counts once it is applied as an executor.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from superinfer_core.api.v1alpha1.chipletpool import FaultDomain
+from superinfer_core.placement.demand import ChipletDemand, PoolDemand
+from superinfer_core.placement.fit import Fitting
+from superinfer_core.placement.fleet import Fleet
+from superinfer_core.placement.node import Node
+from superinfer_core.placement.outcome import Plan
+from superinfer_core.placement.pool_plan import PlanDraft, PoolPlanner, pool_order
+from superinfer_core.placement.snapshot import (
+    ForeignUse,
+    HoldDown,
+    PlannerMemory,
+    RunningExecutor,
+    Snapshot,
+)
+from superinfer_core.placement.standing import failing, next_holds
+
+_SPREAD_LEVELS = {FaultDomain.ZONE: "zone", FaultDomain.RACK: "rack", FaultDomain.CLIQUE: "clique"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A difference between two snapshots.
+
+    Attributes:
+        nodes, pools, executors: new or changed ones.
+        foreign: by node, all of its foreign use anew.
+        gone_nodes, gone_pools, gone_executors: names and keys of those that are no more.
+    """
+
+    nodes: tuple[Node, ...] = ()
+    pools: tuple[PoolDemand, ...] = ()
+    executors: tuple[RunningExecutor, ...] = ()
+    foreign: Mapping[str, tuple[ForeignUse, ...]] = field(default_factory=dict)
+    gone_nodes: tuple[str, ...] = ()
+    gone_pools: tuple[str, ...] = ()
+    gone_executors: tuple[str, ...] = ()
+
+
+class PlacementIndex:
+    """See the module."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.settings = snapshot.settings
+        self.nodes = {node.name: node for node in snapshot.nodes}
+        self.pools = {pool.key: pool for pool in snapshot.pools}
+        self.executors = {executor.name: executor for executor in snapshot.executors}
+        self.of_pool: dict[str, dict[str, RunningExecutor]] = {}
+        self.of_node: dict[str, dict[str, RunningExecutor]] = {}
+        for executor in snapshot.executors:
+            self._list(executor)
+        self.foreign: dict[str, tuple[ForeignUse, ...]] = {}
+        for use in snapshot.foreign:
+            self.foreign[use.node] = (*self.foreign.get(use.node, ()), use)
+        self.holds: dict[str, HoldDown] = dict(snapshot.memory.holds)
+        self.failed: dict[str, dict[str, str]] = {}
+        self._stale: set[str] = set(self.nodes)
+        self._waiting: set[str] = set()
+        self._dirty: set[str] = set(self.pools) | set(self.of_pool)
+        self._expiring: set[str] = set()
+        self._rebuild()
+
+    def apply(self, change: Change) -> None:
+        """Take in a difference."""
+        for name in change.gone_executors:
+            self._unlist(name)
+        for executor in change.executors:
+            self._unlist(executor.name)
+            self._list(executor)
+        for name in change.gone_nodes:
+            self.nodes.pop(name, None)
+            self.fleet.drop(name)
+            self._touch_node(name)
+            self.failed.pop(name, None)
+        for node in change.nodes:
+            self.nodes[node.name] = node
+            self._touch_node(node.name)
+        for name, uses in change.foreign.items():
+            self.foreign[name] = uses
+            self._touch_node(name)
+        for key in change.gone_pools:
+            self.pools.pop(key, None)
+            self._dirty.add(key)
+        for pool in change.pools:
+            self.pools[pool.key] = pool
+            self._dirty.add(pool.key)
+        known = self._labels() <= set(self.fleet.label_keys) and self._domains() <= self.fleet.domains
+        if change.pools and not known:
+            self._rebuild()
+
+    def plan(self, now: float) -> Plan:
+        """The plan for what has changed since the last one, at first for everything."""
+        self._refresh(now)
+        # Whoever waits for room is tried again with every change.
+        dirty = self._dirty | self._waiting
+        known = [self.pools[key] for key in dirty if key in self.pools]
+        gone = sorted(key for key in dirty if key not in self.pools)
+        draft = PlanDraft()
+        planner = PoolPlanner(
+            self.fleet, self.fitting, self.nodes, self.failed, self.settings, now, self.of_node
+        )
+        for key in gone:
+            planner.end(key, tuple(self.of_pool.get(key, {}).values()), draft)
+        for pool in sorted(known, key=pool_order):
+            planner.decide(pool, _ordered(self.of_pool.get(pool.key, {}).values()), draft)
+        planner.fill(draft)
+        self._waiting -= dirty
+        self._waiting |= {unplaced.pool for unplaced in draft.unplaced}
+        self._dirty.clear()
+        self._stale |= planner.touched
+        plan = draft.plan()
+        wake = [hold.until for hold in self.holds.values() if now < hold.until < float("inf")]
+        wake += [
+            node.not_ready_since + self.settings.node_grace_s
+            for node in self.nodes.values()
+            if not node.ready
+            and node.not_ready_since is not None
+            and node.not_ready_since + self.settings.node_grace_s > now
+        ]
+        return replace(plan, memory=PlannerMemory(dict(self.holds)), wake_at=min(wake, default=None))
+
+    def _list(self, executor: RunningExecutor) -> None:
+        self.executors[executor.name] = executor
+        self.of_pool.setdefault(executor.pool, {})[executor.name] = executor
+        self.of_node.setdefault(executor.node, {})[executor.name] = executor
+        if hasattr(self, "_dirty"):
+            self._dirty.add(executor.pool)
+            self._stale.add(executor.node)
+
+    def _unlist(self, name: str) -> None:
+        executor = self.executors.pop(name, None)
+        if executor is not None:
+            self.of_pool[executor.pool].pop(name, None)
+            self.of_node[executor.node].pop(name, None)
+            self._dirty.add(executor.pool)
+            self._stale.add(executor.node)
+
+    def _touch_node(self, name: str) -> None:
+        self._stale.add(name)
+        self._dirty |= {executor.pool for executor in self.of_node.get(name, {}).values()}
+
+    def _rebuild(self) -> None:
+        """Make the fleet anew: pools ask about labels it does not know."""
+        self.fleet = Fleet(self.nodes.values(), self._labels(), self._domains(), self.settings)
+        mix: dict[ChipletDemand, int] = {}
+        for pool in self.pools.values():
+            mix[pool.chiplet] = mix.get(pool.chiplet, 0) + pool.replicas
+        self.fitting = Fitting(mix)
+        self._stale = set(self.nodes)
+
+    def _labels(self) -> set[str]:
+        return {key for pool in self.pools.values() for key in pool.node_selector}
+
+    def _domains(self) -> frozenset[str]:
+        levels = {level for pool in self.pools.values() for level in pool.spread}
+        return frozenset(name for level, name in _SPREAD_LEVELS.items() if level in levels)
+
+    def _refresh(self, now: float) -> None:
+        """Bring stale nodes up to date, those whose damping or patience has ended among them."""
+        due = self._due(now)
+        names = sorted((self._stale | due) & self.nodes.keys())
+        for name in names:
+            before = self.failed.pop(name, {})
+            found = dict(failing(self.nodes[name], self.settings, now))
+            if found:
+                self.failed[name] = found
+            if before.keys() != found.keys():
+                self._touch_node(name)
+        if self.failed or self.holds:
+            known = {domain for found in self.failed.values() for domain in found}
+            self.holds = next_holds(self.holds, known, self.settings, now)
+        for name in names:
+            node = self.nodes[name]
+            executors = _ordered(self.of_node.get(name, {}).values())
+            self.fleet.renew(node, executors, self.foreign.get(name, ()), self.holds, now)
+        self._stale.clear()
+
+    def _due(self, now: float) -> set[str]:
+        """Nodes that change by time alone: patience or a hold-down has ended."""
+        due = {name for name, node in self.nodes.items() if not node.ready}
+        return due | ({name for name, node in self.nodes.items() if node.topology} if self.holds else set())
+
+
+def _ordered(executors: Iterable[RunningExecutor]) -> tuple[RunningExecutor, ...]:
+    return tuple(sorted(executors, key=lambda executor: (executor.slot, executor.incarnation, executor.name)))

@@ -1,0 +1,140 @@
+"""From a choice to a chiplet with names: which GPU of the node, which instance, which fault domain.
+
+Promise: deterministic; on nodes whose GPUs are equal the GPU with fewest executors of the pool is taken,
+whole GPUs from as few NUMA nodes as possible.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from superinfer_core.api.v1alpha1.chipletpool import Allocation, ChipletShape
+from superinfer_core.placement.demand import ChipletDemand, PoolDemand
+from superinfer_core.placement.devices import made_instance
+from superinfer_core.placement.fit import Choice, Fitting, needs_exact_devices
+from superinfer_core.placement.fleet import Fleet, FleetNode, clique_of
+from superinfer_core.placement.hardware import GpuMode, NodeKind
+from superinfer_core.placement.node import Gpu, Node
+from superinfer_core.placement.outcome import Chiplet
+from superinfer_core.placement.snapshot import PlannerSettings
+from superinfer_core.placement.spread import Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Where one executor goes."""
+
+    node: FleetNode
+    chiplet: Chiplet
+    fault_domain: tuple[str, ...]
+
+
+def land(
+    node: FleetNode, pool: PoolDemand, choice: Choice, fitting: Fitting, spread: Spread, fleet: Fleet
+) -> Landing:
+    """Take the devices of a choice on a node; the node has still to be listed anew."""
+    demand = pool.chiplet
+    if demand.shape is ChipletShape.CPU:
+        domain = fault_domain(node.node, fleet.settings)
+        return Landing(node, Chiplet(ChipletShape.CPU), domain)
+    gpus = gpus_of(node.node, node.kind)
+    choice = _apart(node, choice, demand, fitting, spread, gpus)
+    places = choice.positions or _pick(node, choice, spread, gpus)
+    for place in places:
+        node.devices.states[place] = choice.new
+    taken = [gpus[place] for place in places] if gpus else []
+    chiplet = _chiplet(node, pool, choice, places, taken)
+    instance = chiplet.devices[0] if demand.shape is ChipletShape.MIG and chiplet.devices else ""
+    domain = fault_domain(
+        node.node, fleet.settings, tuple(gpu.uuid for gpu in taken), instance, clique_of(node.node)
+    )
+    return Landing(node, chiplet, domain)
+
+
+def gpus_of(node: Node, kind: NodeKind) -> tuple[Gpu, ...]:
+    """The GPUs behind the positions of a kind; empty where only counts are known."""
+    if node.topology is None or len(node.topology.gpus) != len(kind.gpus):
+        return ()
+    if kind.gpus and not kind.gpus[0].known:
+        return ()
+    return node.topology.gpus
+
+
+def fault_domain(
+    node: Node, settings: PlannerSettings, gpus: Sequence[str] = (), instance: str = "", clique: str = ""
+) -> tuple[str, ...]:
+    """Names of what fails together with an executor, outermost first."""
+    domain = []
+    zone = node.labels.get(settings.zone_label)
+    if zone:
+        domain.append(f"zone/{zone}")
+    rack = node.labels.get(settings.rack_label)
+    if rack:
+        domain.append(f"rack/{rack}")
+    domain.append(f"node/{node.name}")
+    if clique:
+        domain.append(f"clique/{clique}")
+    domain.extend([f"gpu/{uuid}" for uuid in gpus])
+    if instance:
+        domain.append(f"instance/{instance}")
+    return tuple(domain)
+
+
+def _apart(
+    node: FleetNode,
+    choice: Choice,
+    demand: ChipletDemand,
+    fitting: Fitting,
+    spread: Spread,
+    gpus: tuple[Gpu, ...],
+) -> Choice:
+    """The choice, unless executors of the pool are on the node already and a GPU without them would do."""
+    if demand.shape is not ChipletShape.MIG or "gpu" not in spread.levels or not gpus:
+        return choice
+    crowd = tuple(spread.excess(f"gpu/{gpu.uuid}") for gpu in gpus)
+    if not any(crowd):
+        return choice
+    return fitting.choose_apart(node.kind, node.devices.states, demand, crowd) or choice
+
+
+def _pick(node: FleetNode, choice: Choice, spread: Spread, gpus: tuple[Gpu, ...]) -> tuple[int, ...]:
+    """On a flat node: which of the GPUs in the chosen state."""
+    alike = [place for place, state in enumerate(node.devices.states) if state == choice.old]
+    if choice.count == 1:
+        if len(alike) == 1 or not gpus:
+            return (alike[0],)
+        counts = spread.counts
+        return (min(alike, key=lambda place: (counts.get(f"gpu/{gpus[place].uuid}", 0), place)),)
+    if len(alike) == choice.count:
+        return tuple(alike)
+    by_numa: dict[int, list[int]] = {}
+    for place in alike:
+        by_numa.setdefault(node.kind.numa[place], []).append(place)
+    # The tightest NUMA node that has them all, else the fullest ones together.
+    enough = [places for places in by_numa.values() if len(places) >= choice.count]
+    if enough:
+        return tuple(min(enough, key=lambda places: (len(places), places))[: choice.count])
+    ordered = sorted(by_numa.values(), key=lambda places: (-len(places), places))
+    return tuple(sorted([place for places in ordered for place in places][: choice.count]))
+
+
+def _chiplet(
+    node: FleetNode, pool: PoolDemand, choice: Choice, places: tuple[int, ...], gpus: list[Gpu]
+) -> Chiplet:
+    demand = pool.chiplet
+    with_plugin = pool.allocation is Allocation.DEVICE_PLUGIN
+    resource = demand.resource if with_plugin else None
+    kind = node.kind.gpus[places[0]]
+    if demand.shape is ChipletShape.GPU:
+        exact = with_plugin and needs_exact_devices(node.kind, demand)
+        return Chiplet(ChipletShape.GPU, resource, demand.count, tuple(gpu.uuid for gpu in gpus), exact=exact)
+    if kind.mode is GpuMode.DYNAMIC:
+        uuid, start = gpus[0].uuid, choice.place
+        devices: tuple[str, ...] = (made_instance(uuid, demand.profile or "", start),)
+    elif gpus:
+        instance = gpus[0].instances[choice.place]
+        uuid, start, devices = gpus[0].uuid, instance.start, (instance.uuid,)
+    else:
+        if with_plugin:
+            resource = kind.resource
+        return Chiplet(ChipletShape.MIG, resource, 1, (), demand.profile)
+    return Chiplet(ChipletShape.MIG, resource, 1, devices, demand.profile, uuid, start)

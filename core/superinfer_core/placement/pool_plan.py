@@ -1,0 +1,290 @@
+"""Planning pools against the fleet: what ends, what stays, and where new executors go.
+
+Promise: pools are taken by priority, then larger chiplets first (they fit in fewer places), then by key and
+uid. Nothing here reads the API; the fleet it is given is changed, and `touched` says where.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
+from superinfer_core.placement.demand import PoolDemand
+from superinfer_core.placement.fit import Fitting
+from superinfer_core.placement.fleet import Fleet, FleetNode, clique_of
+from superinfer_core.placement.geometry import MEMORY_SLICES
+from superinfer_core.placement.landing import Landing, fault_domain, gpus_of
+from superinfer_core.placement.lifecycle import (
+    Decision,
+    Trouble,
+    Want,
+    decide,
+    end_all,
+    mismatch_verdict,
+)
+from superinfer_core.placement.node import Node
+from superinfer_core.placement.outcome import (
+    Assignment,
+    Chiplet,
+    Ended,
+    EndReason,
+    Flagged,
+    Kept,
+    Plan,
+    Unplaced,
+)
+from superinfer_core.placement.peers import with_peers
+from superinfer_core.placement.refusals import explain
+from superinfer_core.placement.search import Search, admits
+from superinfer_core.placement.snapshot import ExecutorPhase, PlannerSettings, RunningExecutor
+from superinfer_core.placement.spread import Spread
+from superinfer_core.placement.standing import evicting, gpu_domain, instance_domain, node_domain
+
+
+def pool_order(pool: PoolDemand) -> tuple[int, int, str, str]:
+    """Who is placed first."""
+    size = MEMORY_SLICES * pool.chiplet.count
+    if pool.chiplet.shape is ChipletShape.MIG:
+        size = int((pool.chiplet.profile or "1")[0])
+    elif pool.chiplet.shape is ChipletShape.CPU:
+        size = 0
+    return (-pool.priority, -size, pool.key, pool.uid)
+
+
+@dataclass(slots=True, eq=False)
+class PlanDraft:
+    """A plan while it is made."""
+
+    create: list[Assignment] = field(default_factory=list)
+    keep: list[Kept] = field(default_factory=list)
+    drain: list[Ended] = field(default_factory=list)
+    delete: list[Ended] = field(default_factory=list)
+    unplaced: list[Unplaced] = field(default_factory=list)
+    flagged: list[Flagged] = field(default_factory=list)
+
+    def plan(self) -> Plan:
+        """The finished plan."""
+        return Plan(
+            tuple(self.create),
+            tuple(self.keep),
+            tuple(self.drain),
+            tuple(self.delete),
+            tuple(self.unplaced),
+            tuple(self.flagged),
+        )
+
+
+class PoolPlanner:
+    """Plans pools one after the other."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        fitting: Fitting,
+        nodes: Mapping[str, Node],
+        failed: Mapping[str, Mapping[str, str]],
+        settings: PlannerSettings,
+        now: float,
+        of_node: Mapping[str, Mapping[str, RunningExecutor]],
+    ) -> None:
+        self._fleet, self._fitting, self._nodes = fleet, fitting, nodes
+        self._failed, self._settings, self._now = failed, settings, now
+        self._of_node = of_node
+        self._open: list[tuple[PoolDemand, Decision]] = []
+        self.touched: set[str] = set()
+
+    def end(self, key: str, executors: Sequence[RunningExecutor], draft: PlanDraft) -> None:
+        """End the executors of a pool that is gone."""
+        decision = end_all(executors, f"pool {key} is gone")
+        draft.drain.extend(decision.drain)
+        draft.delete.extend(decision.delete)
+
+    def decide(self, pool: PoolDemand, executors: Sequence[RunningExecutor], draft: PlanDraft) -> None:
+        """What becomes of a pool's executors; what it lacks is placed by `fill`."""
+        decision = decide(pool, executors, lambda executor: self._judge(pool, executor), self._burden)
+        draft.drain.extend(decision.drain)
+        draft.delete.extend(decision.delete)
+        draft.flagged.extend(decision.flagged)
+        self._open.append((pool, decision))
+
+    def fill(self, draft: PlanDraft) -> None:
+        """Place what the pools lack, missing executors before replacements of running ones."""
+        kept = {pool.key: self._kept(pool, decision) for pool, decision in self._open}
+        created: dict[str, list[Assignment]] = {}
+        for pool, decision in self._open:
+            if decision.wants:
+                created[pool.key] = self._place(pool, decision, kept[pool.key], draft)
+        for pool, decision in self._open:
+            if decision.surge is not None:
+                created[pool.key] = self._surge(pool, decision.surge, decision, kept[pool.key], draft)
+        for pool, _ in self._open:
+            keep, create = with_peers(kept[pool.key], created.get(pool.key, []))
+            draft.keep.extend(keep)
+            draft.create.extend(create)
+
+    def _place(
+        self, pool: PoolDemand, decision: Decision, kept: list[Kept], draft: PlanDraft
+    ) -> list[Assignment]:
+        spread = self._spread(pool, kept)
+        made, left = self._search(pool, decision.wants, spread)
+        if left:
+            draft.unplaced.append(explain(self._fleet, self._fitting, pool, left))
+        return made
+
+    def _surge(
+        self, pool: PoolDemand, want: Want, decision: Decision, kept: list[Kept], draft: PlanDraft
+    ) -> list[Assignment]:
+        others = [one for one in kept if one.name != want.replaces]
+        made, left = self._search(pool, [want], self._spread(pool, others))
+        if left:
+            old = next(executor for executor in decision.keep if executor.name == want.replaces)
+            message = "a new revision takes its place; there is no room for both"
+            draft.drain.append(Ended(old.name, pool.key, EndReason.REVISION_REPLACED, message))
+            kept[:] = others
+        return made
+
+    def _search(
+        self, pool: PoolDemand, wants: Sequence[Want], spread: Spread
+    ) -> tuple[list[Assignment], int]:
+        """Places for the wants, and how many have none."""
+        search = Search(self._fleet, self._fitting, pool, spread, admits(pool, self._fleet.label_keys))
+        made: list[Assignment] = []
+        for number, want in enumerate(wants):
+            landing = search.place(frozenset((want.avoid,)) if want.avoid else frozenset())
+            if landing is None:
+                search.close()
+                return made, len(wants) - number
+            self.touched.add(landing.node.node.name)
+            made.append(_assignment(pool, want, landing))
+        search.close()
+        return made, 0
+
+    def _spread(self, pool: PoolDemand, kept: Sequence[Kept]) -> Spread:
+        spread = Spread.of(pool.spread, pool.replicas, self._settings.tolerated_loss)
+        for one in kept:
+            spread.add(one.assignment.fault_domain)
+        return spread
+
+    def _kept(self, pool: PoolDemand, decision: Decision) -> list[Kept]:
+        return [Kept(executor.name, self._as_assignment(pool, executor)) for executor in decision.keep]
+
+    def _as_assignment(self, pool: PoolDemand, executor: RunningExecutor) -> Assignment:
+        node = self._nodes[executor.node]
+        fleet_node = self._fleet.get(executor.node)
+        devices = executor.held_devices
+        parents, start = _parents(fleet_node, devices)
+        mig = pool.chiplet.shape is ChipletShape.MIG
+        chiplet = Chiplet(
+            pool.chiplet.shape,
+            executor.resource,
+            executor.count,
+            devices,
+            pool.chiplet.profile,
+            parents[0] if mig and parents else "",
+            start,
+        )
+        instance = devices[0] if mig and devices else ""
+        domain = fault_domain(node, self._settings, parents, instance, clique_of(node) if parents else "")
+        return Assignment(
+            pool.key,
+            executor.slot,
+            executor.node,
+            chiplet,
+            domain,
+            recreations=executor.recreations,
+            revision=executor.revision,
+        )
+
+    def _judge(self, pool: PoolDemand, executor: RunningExecutor) -> Trouble | Flagged | None:
+        if executor.phase is ExecutorPhase.FAILED:
+            return Trouble(EndReason.FAILED, "it ended and will not come back", at_once=True)
+        node = self._nodes.get(executor.node)
+        if node is None:
+            return Trouble(EndReason.NODE_GONE, f"node {executor.node} is gone", force=True)
+        taint = next(
+            (t for t in evicting(node.taints) if not any(o.tolerates(t) for o in pool.tolerations)), None
+        ) if node.taints else None  # fmt: skip
+        if taint is not None:
+            return Trouble(EndReason.NODE_TAINTED, f"node {node.name} has taint {taint.key}:NoExecute")
+        failed = self._failed.get(executor.node)
+        if failed:
+            trouble = self._failure(executor, node, failed)
+            if trouble is not None:
+                return trouble
+        if executor.device_unhealthy:
+            return Trouble(EndReason.DEVICE_UNHEALTHY, "the kubelet says that its device is unhealthy")
+        if executor.devices is not None and set(executor.devices) != set(executor.planned_devices):
+            broken = self._broken(pool, node, executor.devices)
+            if broken is not None:
+                return mismatch_verdict(executor, broken, self._settings.max_recreations)
+        return None
+
+    def _failure(self, executor: RunningExecutor, node: Node, failed: Mapping[str, str]) -> Trouble | None:
+        whole = failed.get(node_domain(node.name))
+        if whole is not None:
+            if not node.ready:
+                return Trouble(EndReason.NODE_LOST, f"node {node.name} is not ready", at_once=True)
+            return Trouble(EndReason.DEVICE_UNHEALTHY, f"node {node.name}: {whole}")
+        parents, _ = _parents(self._fleet.get(executor.node), executor.held_devices)
+        domains = [gpu_domain(uuid) for uuid in parents]
+        domains += [instance_domain(device) for device in executor.held_devices]
+        for domain in domains:
+            if domain in failed:
+                return Trouble(EndReason.DEVICE_UNHEALTHY, f"{domain} on node {node.name}: {failed[domain]}")
+        return None
+
+    def _broken(self, pool: PoolDemand, node: Node, devices: Sequence[str]) -> str | None:
+        """The hard constraint that GPUs chosen by the kubelet break."""
+        demand = pool.chiplet
+        if demand.shape is not ChipletShape.GPU or demand.count < 2 or node.topology is None:
+            return None
+        if demand.interconnect is not Interconnect.NVLINK_REQUIRED:
+            return None
+        fleet_node = self._fleet.get(node.name)
+        if fleet_node is None:
+            return None
+        places = tuple(sorted(place for place, gpu in enumerate(node.topology.gpus) if gpu.uuid in devices))
+        if len(places) == len(devices) and not fleet_node.kind.linked(places):
+            return "they have no NVLink to each other"
+        return None
+
+    def _burden(self, executor: RunningExecutor) -> tuple[int, ...]:
+        """How much a pool would rather give this executor up than another."""
+        node = self._nodes.get(executor.node)
+        cordoned = int(node is None or not node.schedulable or not node.ready)
+        crowd = sum(
+            other.pool == executor.pool and not other.terminating
+            for other in self._of_node.get(executor.node, {}).values()
+        )
+        return (cordoned, crowd)
+
+
+def _parents(node: FleetNode | None, devices: Sequence[str]) -> tuple[tuple[str, ...], int | None]:
+    """GPUs of devices, and where the first instance begins."""
+    if node is None or not devices:
+        return (), None
+    parents: list[str] = []
+    start: int | None = None
+    for gpu in gpus_of(node.node, node.kind):
+        for device in devices:
+            uuid, _, piece = device.partition(":")
+            if gpu.uuid == uuid:
+                parents.append(uuid)
+                start = int(piece.rpartition(":")[2]) if piece else start
+            for instance in gpu.instances:
+                if instance.uuid == device:
+                    parents.append(gpu.uuid)
+                    start = instance.start
+    return tuple(parents), start
+
+
+def _assignment(pool: PoolDemand, want: Want, landing: Landing) -> Assignment:
+    return Assignment(
+        pool.key,
+        want.slot,
+        landing.node.node.name,
+        landing.chiplet,
+        landing.fault_domain,
+        replaces=want.replaces,
+        recreations=want.recreations,
+        revision=pool.revision,
+    )

@@ -1,0 +1,166 @@
+"""Why no node can take another executor of a pool: every node once, with the constraint it does not meet.
+
+Promise: complete (each node of the fleet appears in exactly one refusal) and deterministic. The first
+constraint in the order a person would check is named: the node, its labels, its hardware, what is free.
+"""
+
+from collections.abc import Mapping
+
+from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
+from superinfer_core.placement.demand import ChipletDemand, PoolDemand
+from superinfer_core.placement.fit import Fitting, Misfit, free_bits
+from superinfer_core.placement.fleet import Fleet, FleetNode
+from superinfer_core.placement.hardware import GpuMode
+from superinfer_core.placement.outcome import Constraint, NodeRefusal, Unplaced
+from superinfer_core.placement.search import admits, first_difference, needs
+
+_ORDER: Mapping[Constraint, int] = {constraint: place for place, constraint in enumerate(Constraint)}
+
+
+def explain(fleet: Fleet, fitting: Fitting, pool: PoolDemand, count: int) -> Unplaced:
+    """Why `count` executors of a pool have no place."""
+    found: dict[tuple[Constraint, str], list[str]] = {}
+    judge = _Judge(fleet, fitting, pool)
+    total = 0
+    for node in fleet:
+        total += 1
+        refusal = judge.refusal(node)
+        found.setdefault((refusal.constraint, refusal.message), []).append(node.node.name)
+    if not total:
+        message = f"the cluster has no nodes for {count} executors of {pool.key}"
+        return Unplaced(pool.key, count, Constraint.NO_NODES, message, ())
+    refusals = tuple(
+        NodeRefusal(constraint, message, tuple(names))
+        for (constraint, message), names in sorted(
+            found.items(), key=lambda item: (-_ORDER[item[0][0]], -len(item[1]), item[0][1])
+        )
+    )
+    told = ", ".join(f"{len(refusal.nodes)} {refusal.message}" for refusal in refusals[:6])
+    if len(refusals) > 6:
+        told += f", {sum(len(refusal.nodes) for refusal in refusals[6:])} for other reasons"
+    wanted = "one more executor" if count == 1 else f"{count} more executors"
+    message = f"0/{total} nodes can take {wanted}: {told}"
+    return Unplaced(pool.key, count, refusals[0].constraint, message, refusals)
+
+
+class _Judge:
+    """Refusals of one pool, remembered by what nodes have in common."""
+
+    def __init__(self, fleet: Fleet, fitting: Fitting, pool: PoolDemand) -> None:
+        self._fleet, self._fitting, self._pool = fleet, fitting, pool
+        self._admits = admits(pool, fleet.label_keys)
+        self._needs = needs(pool)
+        self._hardware: dict[int, Misfit | None] = {}
+
+    def refusal(self, node: FleetNode) -> Misfit:
+        """What the node does not meet."""
+        if node.standing is not None:
+            return Misfit(node.standing.constraint, node.standing.message)
+        if not self._admits(node.facts):
+            return self._not_admitted(node)
+        if self._pool.chiplet.shape is not ChipletShape.CPU:
+            misfit = self._hardware_misfit(node)
+            if misfit is not None:
+                return misfit
+            taken = self._devices_refusal(node)
+            if taken is not None:
+                return taken
+        return self._resource_refusal(node)
+
+    def _not_admitted(self, node: FleetNode) -> Misfit:
+        wanted = first_difference(node.facts, self._pool.node_selector, self._fleet.label_keys)
+        if wanted is not None:
+            return Misfit(Constraint.SELECTOR_MISMATCH, f"without label {wanted}")
+        taint = next(
+            taint
+            for taint in node.facts.taints
+            if not any(toleration.tolerates(taint) for toleration in self._pool.tolerations)
+        )
+        value = f"={taint.value}" if taint.value else ""
+        return Misfit(
+            Constraint.TAINT_NOT_TOLERATED,
+            f"with taint {taint.key}{value}:{taint.effect.value} not tolerated",
+        )
+
+    def _hardware_misfit(self, node: FleetNode) -> Misfit | None:
+        """Why the hardware could not, even if it were idle."""
+        if node.kind_number not in self._hardware:
+            self._hardware[node.kind_number] = self._find_misfit(node)
+        return self._hardware[node.kind_number]
+
+    def _find_misfit(self, node: FleetNode) -> Misfit | None:
+        demand = self._pool.chiplet
+        if not node.kind.gpus:
+            return Misfit(Constraint.NO_SUCH_DEVICE, "without GPUs")
+        misfits = [self._fitting.misfit(kind, demand) for kind in node.kind.gpus]
+        fitting = misfits.count(None)
+        if not fitting:
+            # The GPU that comes nearest speaks for the node.
+            return max((m for m in misfits if m is not None), key=lambda m: (_ORDER[m.constraint], m.message))
+        if demand.shape is ChipletShape.GPU and fitting < demand.count:
+            return Misfit(
+                Constraint.NO_SUCH_DEVICE, f"with {fitting} such GPUs, {demand.count} are asked for"
+            )
+        idle = tuple(0 for _ in node.kind.gpus)
+        if self._fitting.choose(node.kind, idle, demand) is None:
+            return Misfit(
+                Constraint.NO_NVLINK_GROUP, f"without {demand.count} GPUs that all have NVLink to each other"
+            )
+        return None
+
+    def _devices_refusal(self, node: FleetNode) -> Misfit | None:
+        demand = self._pool.chiplet
+        states = node.devices.states
+        if self._fitting.choose(node.kind, states, demand) is not None:
+            return None
+        sick = node.devices.unhealthy
+        if sick:
+            healed = list(states)
+            for place in sick:
+                healed[place] = 0
+            if self._fitting.choose(node.kind, healed, demand) is not None:
+                reasons = ", ".join(sorted(set(sick.values())))
+                return Misfit(Constraint.DEVICE_UNHEALTHY, f"with unhealthy devices ({reasons})")
+        if demand.shape is ChipletShape.GPU:
+            return self._whole_taken(node, demand)
+        dynamic = any(kind.mode is GpuMode.DYNAMIC for kind in node.kind.gpus)
+        what = "free slices for" if dynamic else "free instance"
+        return Misfit(Constraint.DEVICES_IN_USE, f"without {what} {demand.profile}")
+
+    def _whole_taken(self, node: FleetNode, demand: ChipletDemand) -> Misfit:
+        usable = [
+            place
+            for place, kind in enumerate(node.kind.gpus)
+            if free_bits(node.kind, node.devices.states) >> place & 1
+            and self._fitting.misfit(kind, demand) is None
+        ]
+        if len(usable) >= demand.count and demand.interconnect is Interconnect.NVLINK_REQUIRED:
+            return Misfit(
+                Constraint.NO_NVLINK_GROUP,
+                f"with {len(usable)} free GPUs but no {demand.count} of them linked by NVLink",
+            )
+        return Misfit(
+            Constraint.DEVICES_IN_USE, f"with {len(usable)} free GPUs, {demand.count} are asked for"
+        )
+
+    def _resource_refusal(self, node: FleetNode) -> Misfit:
+        for resource, amount in self._needs:
+            free = node.free.get(resource, 0)
+            if free >= amount:
+                continue
+            if resource == self._pool.chiplet.resource and resource not in node.node.allocatable:
+                return Misfit(Constraint.NO_SUCH_DEVICE, f"where no device plugin offers {resource}")
+            constraint = (
+                Constraint.DEVICES_IN_USE
+                if resource == self._pool.chiplet.resource
+                else Constraint.NODE_RESOURCES
+            )
+            return Misfit(constraint, f"with too little {resource} ({_told(resource, amount)} asked for)")
+        # Room was there when the pool was judged and is not offered: it was taken by a pool placed after it.
+        return Misfit(Constraint.DEVICES_IN_USE, "whose devices went to other pools of this plan")
+
+
+def _told(resource: str, amount: int) -> str:
+    if resource == "cpu":
+        return f"{amount}m"
+    return f"{amount // (1 << 20)} MiB" if resource == "memory" else str(amount)

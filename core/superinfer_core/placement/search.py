@@ -1,0 +1,240 @@
+"""Finding chiplets for executors of one pool, one after the other.
+
+Promise: every executor gets the place that violates spreading least (in the pool's order of levels), then
+costs the typical mix least, then fits most tightly, then is first by name: independent of history. Groups of
+equal nodes are judged once; what a search skipped is put back when it ends.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from superinfer_core.api.v1alpha1.chipletpool import Allocation, ChipletShape
+from superinfer_core.placement.demand import PoolDemand
+from superinfer_core.placement.fit import Choice, Fitting
+from superinfer_core.placement.fleet import Facts, Fleet, FleetNode, Group
+from superinfer_core.placement.landing import Landing, land
+from superinfer_core.placement.spread import Spread
+
+Priority = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Violation by level, cost, number of the node: less is better."""
+
+_CPU = Choice((0,), (), 0, 0, -1, 0)
+
+
+@dataclass(slots=True, eq=False)
+class _Candidate:
+    """A group, or one node of it that already holds its share of the pool."""
+
+    group: Group | None
+    node: FleetNode | None
+    choice: Choice
+
+
+class Search:
+    """One pool's search over the fleet. Close it when done.
+
+    Args:
+        fleet: searched and changed.
+        fitting: remembers what fits.
+        pool: whose executors are placed.
+        spread: executors of the pool that have a place; changed as more get one.
+        admits: whether the pool's selector and tolerations admit nodes with these facts.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        fitting: Fitting,
+        pool: PoolDemand,
+        spread: Spread,
+        admits: Callable[[Facts], bool],
+    ) -> None:
+        self._fleet, self._fitting, self._pool, self._spread = fleet, fitting, pool, spread
+        self._admits = admits
+        self._needs = needs(pool)
+        self._cpu = pool.chiplet.shape is ChipletShape.CPU
+        self._over_nodes = "node" in spread.levels
+        self._aside: list[tuple[Group, int]] = []
+        self._heap: list[tuple[Priority, int, _Candidate]] = []
+        self._serial = 0
+        self._choices = fitting.choices(pool.chiplet)
+        self._listed: set[int] = set()
+        for group in list(fleet.groups.values()):
+            self._consider(group, push=False)
+        heapify(self._heap)
+
+    def place(self, avoid: frozenset[str] = frozenset()) -> Landing | None:
+        """Place one more executor; None if nothing is left that would do.
+
+        Args:
+            avoid: nodes to be used only where there is no other.
+        """
+        passed: list[tuple[Priority, int, _Candidate]] = []
+        found: Landing | None = None
+        while self._heap:
+            entry = heappop(self._heap)
+            candidate = entry[2]
+            node = self._first_of(candidate)
+            if node is None:
+                if candidate.node is None:
+                    self._listed.discard(id(candidate.group))
+                continue
+            priority = self._priority(candidate, node)
+            if priority > entry[0]:
+                heappush(self._heap, (priority, entry[1], candidate))
+                continue
+            if node.node.name in avoid:
+                if candidate.group is not None:
+                    self._set_aside(candidate.group)
+                    self._single(node, candidate.choice, passed)
+                    heappush(self._heap, (priority, entry[1], candidate))
+                else:
+                    passed.append(entry)
+                continue
+            found = self._take(candidate, node)
+            break
+        for entry in passed:
+            heappush(self._heap, entry)
+        if found is None and avoid:
+            return self.place()
+        return found
+
+    def close(self) -> None:
+        """Put back what was skipped."""
+        for group, number in self._aside:
+            heappush(group.heap, number)
+        self._aside.clear()
+        self._heap.clear()
+
+    def _consider(self, group: Group, *, push: bool = True) -> None:
+        if id(group) in self._listed or not self._admits(group.facts):
+            return
+        if self._cpu:
+            # Without devices the load of a node decides, which its group does not know.
+            for number in set(group.heap):
+                node = self._fleet.nodes[number]
+                if node is not None and node.group is group:
+                    self._enter(_Candidate(group, node, _CPU), push=push)
+            return
+        choice = self._choices.of(group.kind, group.kind_number, group.states)
+        if choice is not None:
+            self._enter(_Candidate(group, None, choice), push=push)
+
+    def _enter(self, candidate: _Candidate, *, push: bool = True) -> None:
+        node = self._first_of(candidate)
+        if node is None:
+            return
+        if candidate.node is None:
+            self._listed.add(id(candidate.group))
+        self._serial += 1
+        entry = (self._priority(candidate, node), self._serial, candidate)
+        if push:
+            heappush(self._heap, entry)
+        else:
+            self._heap.append(entry)
+
+    def _first_of(self, candidate: _Candidate) -> FleetNode | None:
+        """The first node of a candidate that can take one now."""
+        if candidate.node is not None:
+            node = candidate.node
+            return node if node.group is candidate.group and self._has_room(node) else None
+        group = candidate.group
+        assert group is not None
+        heap = group.heap
+        while heap:
+            node_or_none = self._fleet.nodes[heap[0]]
+            if node_or_none is None or node_or_none.group is not group:
+                heappop(heap)
+                continue
+            if not self._has_room(node_or_none):
+                self._set_aside(group)
+                continue
+            if self._over_nodes and self._spread.excess(f"node/{node_or_none.node.name}"):
+                self._set_aside(group)
+                self._enter(_Candidate(group, node_or_none, candidate.choice))
+                continue
+            return node_or_none
+        return None
+
+    def _single(self, node: FleetNode, choice: Choice, into: list[tuple[Priority, int, _Candidate]]) -> None:
+        self._serial += 1
+        candidate = _Candidate(node.group, node, choice)
+        into.append((self._priority(candidate, node), self._serial, candidate))
+
+    def _set_aside(self, group: Group) -> None:
+        self._aside.append((group, heappop(group.heap)))
+
+    def _has_room(self, node: FleetNode) -> bool:
+        free = node.free
+        return all(free.get(resource, 0) >= amount for resource, amount in self._needs)
+
+    def _priority(self, candidate: _Candidate, node: FleetNode) -> Priority:
+        facts = node.facts
+        spread = self._spread
+        violated = []
+        for level in spread.levels:
+            if level == "node":
+                violated.append(0 if candidate.node is None else spread.excess(f"node/{node.node.name}"))
+            elif level != "gpu":
+                name = getattr(facts, level)
+                violated.append(spread.excess(f"{level}/{name}") if name else 0)
+        cost = candidate.choice.cost
+        if self._cpu:
+            cost = (len(node.kind.gpus) > 0, node.load)
+        return (tuple(violated), cost, node.number)
+
+    def _take(self, candidate: _Candidate, node: FleetNode) -> Landing:
+        before = candidate.group
+        landing = land(node, self._pool, candidate.choice, self._fitting, self._spread, self._fleet)
+        for resource, amount in self._needs:
+            node.free[resource] = node.free.get(resource, 0) - amount
+        node.load += 1
+        self._spread.add(landing.fault_domain)
+        if not self._cpu:
+            self._fleet.changed(node)
+        if candidate.node is None and before is not None:
+            self._listed.discard(id(before))
+            if before.alive:
+                self._enter(candidate)
+        after = node.group
+        if after is not None and after is not before:
+            self._consider(after)
+        elif after is not None and candidate.node is not None:
+            self._enter(candidate)
+        return landing
+
+
+def needs(pool: PoolDemand) -> tuple[tuple[str, int], ...]:
+    """Resources one pod of the pool asks of its node, in a fixed order."""
+    wanted: dict[str, int] = {name: amount for name, amount in pool.requests.items() if amount > 0}
+    resource = pool.chiplet.resource
+    if resource is not None and pool.allocation is Allocation.DEVICE_PLUGIN:
+        wanted[resource] = pool.chiplet.count
+    return tuple(sorted(wanted.items()))
+
+
+def admits(pool: PoolDemand, label_keys: tuple[str, ...]) -> Callable[[Facts], bool]:
+    """Whether facts pass the selector and the tolerations of a pool, remembered."""
+    wanted = tuple((label_keys.index(key), value) for key, value in sorted(pool.node_selector.items()))
+    known: dict[int, bool] = {}
+
+    def judge(facts: Facts) -> bool:
+        found = known.get(id(facts))
+        if found is None:
+            found = all(facts.labels[place] == value for place, value in wanted) and all(
+                any(toleration.tolerates(taint) for toleration in pool.tolerations) for taint in facts.taints
+            )
+            known[id(facts)] = found
+        return found
+
+    return judge
+
+
+def first_difference(facts: Facts, selector: Mapping[str, str], label_keys: tuple[str, ...]) -> str | None:
+    """The selector term facts do not meet, for people."""
+    for key, value in sorted(selector.items()):
+        found = facts.labels[label_keys.index(key)]
+        if found != value:
+            return f"{key}={value} (it has {found!r})" if found is not None else f"{key}={value} (not set)"
+    return None

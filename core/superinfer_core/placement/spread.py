@@ -1,0 +1,48 @@
+"""How evenly the executors of one pool are spread over what may fail.
+
+Promise: pure arithmetic. One executor per domain is always fine; beyond that a domain may hold the tolerated
+share of the pool before spreading counts as violated, and the least violated place wins.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from superinfer_core.api.v1alpha1.chipletpool import FaultDomain
+
+LEVELS = {
+    FaultDomain.ZONE: "zone",
+    FaultDomain.RACK: "rack",
+    FaultDomain.NODE: "node",
+    FaultDomain.CLIQUE: "clique",
+    FaultDomain.GPU: "gpu",
+}
+"""First part of the domain names of each level."""
+
+
+@dataclass(slots=True, eq=False)
+class Spread:
+    """Executors of a pool by fault domain.
+
+    Attributes:
+        levels: what the pool spreads over, most important first, as in `LEVELS`.
+        allowed: executors one domain may hold.
+        counts: executors by domain name.
+    """
+
+    levels: tuple[str, ...]
+    allowed: int
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, levels: Iterable[FaultDomain], replicas: int, tolerated_loss: float) -> "Spread":
+        """Nothing placed yet."""
+        return cls(tuple(LEVELS[level] for level in levels), max(1, int(replicas * tolerated_loss)))
+
+    def add(self, fault_domain: Iterable[str], by: int = 1) -> None:
+        """Count an executor in (or, with -1, out)."""
+        for domain in fault_domain:
+            self.counts[domain] = self.counts.get(domain, 0) + by
+
+    def excess(self, domain: str) -> int:
+        """By how many executors a domain would be over its allowance with one more."""
+        return max(0, self.counts.get(domain, 0) + 1 - self.allowed)
