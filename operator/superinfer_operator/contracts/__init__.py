@@ -1,0 +1,1 @@
+"""SLOContracts: what they come to, and what is written into their status."""

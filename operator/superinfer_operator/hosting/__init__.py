@@ -1,0 +1,1 @@
+"""The process: kopf around it, its probes and metrics, its command line."""

@@ -1,0 +1,1 @@
+"""From what is watched to what placement takes, and back."""

@@ -1,0 +1,95 @@
+"""The snapshot placement decides from, out of what is watched. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from superinfer_core.placement import (
+    ForeignUse,
+    Node,
+    PlannerMemory,
+    PlannerSettings,
+    RunningExecutor,
+    Snapshot,
+    Topology,
+)
+from superinfer_operator.placing.setup import PoolSetup
+from superinfer_operator.watching.pods import ExecutorPod
+
+
+def make_snapshot(
+    *,
+    setups: Iterable[PoolSetup],
+    nodes: Iterable[Node],
+    topologies: Mapping[str, Topology],
+    executors: Iterable[ExecutorPod],
+    held: Mapping[tuple[str, str], int],
+    given: Mapping[str, tuple[str, ...]],
+    memory: PlannerMemory,
+    settings: PlannerSettings,
+) -> Snapshot:
+    """Everything at one moment.
+
+    Executors of a pool that is not accepted are left as they are: a mistake in an edit must not end what
+    serves. What they hold is counted as somebody else's. Executors whose pool is gone are planned, so that
+    the plan ends them.
+
+    Args:
+        setups: of every pool.
+        nodes: without topologies.
+        topologies: by node.
+        executors: pods of ours.
+        held: what other pods hold, by (node, resource).
+        given: device ids executors were really given, by namespace/name, where known.
+        memory: of the last plan.
+        settings: of the planner.
+    """
+    all_setups = list(setups)
+    left_alone = {setup.key for setup in all_setups if setup.demand is None and not setup.record.deleting}
+    planned, foreign = [], dict(held)
+    devices: dict[tuple[str, str], list[str]] = {}
+    for pod in executors:
+        if pod.pool not in left_alone:
+            planned.append(running_executor(pod, given.get(pod.key)))
+            continue
+        running = running_executor(pod, given.get(pod.key))
+        own = {running.resource: running.count} if running.resource is not None else {}
+        for resource, amount in {**running.requests, **own}.items():
+            at = (pod.node, resource)
+            foreign[at] = foreign.get(at, 0) + amount
+        if running.resource is not None:
+            devices.setdefault((pod.node, running.resource), []).extend(running.held_devices)
+    return Snapshot(
+        nodes=tuple(replace(node, topology=topologies.get(node.name)) for node in nodes),
+        pools=tuple(setup.demand for setup in all_setups if setup.demand is not None),
+        executors=tuple(planned),
+        foreign=tuple(
+            ForeignUse(node, resource, amount, tuple(devices.get((node, resource), ())))
+            for (node, resource), amount in sorted(foreign.items())
+        ),
+        memory=memory,
+        settings=settings,
+    )
+
+
+def running_executor(pod: ExecutorPod, devices: tuple[str, ...] | None) -> RunningExecutor:
+    """An executor pod as placement takes it."""
+    chiplet = pod.chiplet
+    resource = str(chiplet.get("resource") or "") or None
+    requests = {name: n for name, n in pod.requests.items() if name != resource}
+    return RunningExecutor(
+        name=pod.name,
+        pool=pod.pool,
+        slot=pod.slot,
+        incarnation=pod.incarnation,
+        node=pod.node,
+        revision=pod.revision,
+        phase=pod.phase,
+        terminating=pod.terminating,
+        planned_devices=tuple(chiplet.get("devices") or ()),
+        devices=devices,
+        recreations=int(chiplet.get("recreations") or 0),
+        resource=resource,
+        count=int(chiplet.get("count") or 0),
+        requests={**requests, "pods": 1},
+        created_at=pod.created_at,
+    )

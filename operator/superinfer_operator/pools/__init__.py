@@ -1,0 +1,1 @@
+"""ChipletPools: what is written into their status, and what is made for them."""

@@ -1,0 +1,1 @@
+"""The loop: gather, decide, apply."""

@@ -1,0 +1,169 @@
+"""One whole round: gather what is known, decide in core, write what differs.
+
+Level-triggered: a round looks at everything and never at what the change was. It may be cut off anywhere and
+begun again. A round runs alone (the loop sees to that), and its decisions are pure functions, called in a
+thread where they may take long, so that watches and probes go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from superinfer_core.placement import Plan, PlannerMemory, Topology, plan
+from superinfer_operator.certificates.keeping import CertificateKeeper
+from superinfer_operator.contracts.tending import ContractTender
+from superinfer_operator.keys.tending import KeysTender
+from superinfer_operator.placing.parts import PlanPart, by_pool_of
+from superinfer_operator.placing.setup import PoolSetup, set_up
+from superinfer_operator.placing.snapshot import make_snapshot
+from superinfer_operator.pools.references import ReferenceKeeper
+from superinfer_operator.pools.status import PoolOutcome
+from superinfer_operator.pools.tending import PoolTender, PoolWork
+from superinfer_operator.reconciling.backoff import Backoff, observe
+from superinfer_operator.reconciling.clock import Clock, Now
+from superinfer_operator.reconciling.recording import Recorder
+from superinfer_operator.reconciling.writing import Api, Writer
+from superinfer_operator.settings import OperatorSettings
+from superinfer_operator.watching.cluster import Cluster
+from superinfer_operator.watching.objects import TextRecord
+from superinfer_operator.watching.pods import ExecutorPod
+
+_log = logging.getLogger("superinfer.operator")
+
+
+Pods = Mapping[str, Sequence[ExecutorPod]]
+
+
+class NotWritten(Exception):
+    """Some writes failed; the round has to be done again."""
+
+
+class Reconciler:
+    """Does rounds."""
+
+    def __init__(self, cluster: Cluster, api: Api, settings: OperatorSettings, clock: Clock) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._clock = clock
+        self._writer = Writer(api, at_once=settings.writes_at_once)
+        recorder = Recorder(api, instance=settings.instance, clock=clock)
+        self._pools = PoolTender(cluster, self._writer, recorder, settings)
+        self._contracts = ContractTender(cluster, self._writer, recorder)
+        self._keys = KeysTender(cluster, self._writer)
+        self._certificates = CertificateKeeper(cluster, self._writer, settings)
+        self._references = ReferenceKeeper(self._writer)
+        self._texts: Mapping[tuple[str, str], TextRecord] = {}
+        self._memory = PlannerMemory()
+        self._backoff = Backoff()
+        self.last_plan = Plan()
+        """The plan of the last round, for metrics."""
+        self.setups: Mapping[str, PoolSetup] = {}
+        """The pools of the last round, for metrics."""
+
+    @property
+    def writes(self) -> int:
+        """Writes so far."""
+        return self._writer.writes
+
+    async def round(self) -> float | None:
+        """Do everything there is to do; after how many seconds time alone makes it due again.
+
+        Raises:
+            NotWritten: some of it could not be written.
+        """
+        now = self._clock()
+        setups = self._set_up()
+        executors = self._cluster.executors(now.seconds)
+        self._backoff = observe(self._backoff, executors, now.seconds)
+        decided = await self._plan(setups, executors, now)
+        self._memory, self.last_plan, self.setups = decided.memory, decided, setups
+        by_pool = _by_pool(executors)
+        parts = by_pool_of(decided)
+        works = [self._work(setup, parts.get(setup.key, PlanPart()), now) for setup in setups.values()]
+        await self._certificates.keep(setups.values(), now)
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                pods = by_pool.get(work.setup.key, [])
+                group.create_task(self._pools.tend(work, pods, now))
+            group.create_task(self._end_orphans(parts, by_pool))
+            group.create_task(self._keys.tend())
+            group.create_task(self._references.keep(setups.values(), now))
+            group.create_task(self._contracts.tend(setups.values(), by_pool, now))
+        if failures := self._writer.taken_failures():
+            msg = f"{len(failures)} writes failed, the first: {failures[0]}"
+            raise NotWritten(msg)
+        return self._wake_s(decided, now)
+
+    def _set_up(self) -> dict[str, PoolSetup]:
+        """Every pool made ready; one that is as it was, with texts as they were, is not looked at again."""
+        texts = {(key.namespace, key.name): text for key, text in self._cluster.texts.objects.items()}
+        same_texts = texts == self._texts
+        self._texts = texts
+        setups = {}
+        for record in sorted(self._cluster.pools.objects.values(), key=lambda record: record.key):
+            known = self.setups.get(record.key)
+            if known is None or not same_texts or known.record is not record:
+                known = set_up(record, texts, self._settings.pods)
+            setups[record.key] = known
+        return setups
+
+    async def _plan(
+        self, setups: Mapping[str, PoolSetup], executors: Sequence[ExecutorPod], now: Now
+    ) -> Plan:
+        topologies: dict[str, Topology] = {}
+        snapshot = make_snapshot(
+            setups=setups.values(),
+            nodes=[node for _, node in sorted(self._cluster.nodes.objects.items())],
+            topologies=topologies,
+            executors=executors,
+            held=dict(self._cluster.held_by_others()),
+            given={},
+            memory=self._memory,
+            settings=self._settings.planner,
+        )
+        return await asyncio.to_thread(plan, snapshot, now.seconds)
+
+    def _work(self, setup: PoolSetup, part: PlanPart, now: Now) -> PoolWork:
+        create, waits = [], []
+        for assignment in part.create:
+            slot = (assignment.pool, assignment.slot)
+            if self._backoff.wait_s(slot, now.seconds) > 0:
+                waits.append(self._backoff.records[slot].until)
+            else:
+                create.append(assignment)
+        until = Now(datetime.fromtimestamp(min(waits), UTC)).text if waits else ""
+        return PoolWork(
+            setup=setup,
+            create=tuple(create),
+            drain=tuple(part.drain),
+            delete=tuple(part.delete),
+            outcome=PoolOutcome(
+                unplaced=tuple(part.unplaced),
+                flagged=tuple(part.flagged),
+                ended=(*part.drain, *part.delete),
+                waiting=(len(waits), until),
+            ),
+        )
+
+    async def _end_orphans(self, parts: Mapping[str, PlanPart], by_pool: Pods) -> None:
+        """Executors whose pool is gone; the garbage collector does the same, where there is one."""
+        for key, part in parts.items():
+            if key in self.setups:
+                continue
+            going = {ended.name for ended in (*part.drain, *part.delete)}
+            for pod in by_pool.get(key, ()):
+                if pod.name in going and not pod.terminating:
+                    await self._writer.delete_pod(pod.namespace, pod.name, pod.uid)
+
+    def _wake_s(self, decided: Plan, now: Now) -> float | None:
+        due = (decided.wake_at, self._backoff.next_at(now.seconds), self._references.next_at)
+        times = [at for at in due if at is not None]
+        return max(0.0, min(times) - now.seconds) if times else None
+
+
+def _by_pool(executors: Sequence[ExecutorPod]) -> dict[str, list[ExecutorPod]]:
+    grouped: dict[str, list[ExecutorPod]] = {}
+    for pod in executors:
+        grouped.setdefault(pod.pool, []).append(pod)
+    return grouped
