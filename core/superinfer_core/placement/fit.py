@@ -76,7 +76,8 @@ def _instance_misfit(kind: GpuKind, demand: ChipletDemand) -> Misfit | None:
         could = any(offered.name == demand.profile for offered in kind.profiles)
         if could and kind.mode is not GpuMode.DYNAMIC:
             return Misfit(
-                Constraint.MIG_LAYOUT, f"without {demand.profile} in the MIG layout, though the GPU could have it"
+                Constraint.MIG_LAYOUT,
+                f"without {demand.profile} in the MIG layout, though the GPU could have it",
             )
         return Misfit(Constraint.NO_SUCH_DEVICE, f"with GPUs that have no MIG profile {demand.profile}")
     if kind.shared and demand.isolation is not Isolation.SHARED:
@@ -86,7 +87,7 @@ def _instance_misfit(kind: GpuKind, demand: ChipletDemand) -> Misfit | None:
     if demand.isolation is Isolation.DEVICE and not profile.whole:
         return Misfit(
             Constraint.ISOLATION_UNAVAILABLE,
-            f"where {profile.name} shares its GPU's reset domain: isolation Device needs a whole GPU",
+            f"where {profile.name} shares its GPU with others: isolation Device needs a whole GPU",
         )
     return _memory_misfit(profile.memory_mib, demand)
 
