@@ -15,12 +15,14 @@ class Component:
         package: Workspace package whose closure goes in; none for an image without our code.
         extras: Extras of the package.
         injected: Copied into a foreign image whose Python version is not ours to choose.
+        files: Files built elsewhere, from the root of the checkout; their folder in the context is `files`.
     """
 
     name: str
     package: str | None
     extras: tuple[str, ...] = ()
     injected: bool = False
+    files: tuple[str, ...] = ()
 
 
 COMPONENTS: Final = (
@@ -29,7 +31,7 @@ COMPONENTS: Final = (
     Component("sidecar", "superinfer-sidecar"),
     Component("executor-stub", "superinfer-executor"),
     Component("node-agent", "superinfer-executor", extras=("nvml",)),
-    Component("gpumock", "superinfer-gpumock"),
+    Component("gpumock", "superinfer-gpumock", files=("build/gpumock/libnvidia-ml.so.1",)),
     Component("executor-wheel", "superinfer-executor", injected=True),
     Component("vllm-mounted", None),
 )

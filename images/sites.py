@@ -59,6 +59,7 @@ class SitesBuilder:
         for component in COMPONENTS:
             context = CONTEXTS / component.name
             context.mkdir(parents=True, exist_ok=True)
+            _copy_files(context, component)
             if component.injected:
                 self._install_injected(context / "site", members[component.name], third_party[component.name])
             elif component.package is not None:
@@ -125,6 +126,12 @@ def _shared(third_party: dict[str, list[str]]) -> list[str]:
     injected = {component.name for component in COMPONENTS if component.injected}
     uses = Counter(line for name, lines in third_party.items() if name not in injected for line in set(lines))
     return sorted(line for line, count in uses.items() if count > 1)
+
+
+def _copy_files(context: Path, component: Component) -> None:
+    for name in component.files:
+        (context / "files").mkdir(exist_ok=True)
+        shutil.copyfile(ROOT / name, context / "files" / Path(name).name)
 
 
 def _run(command: list[str]) -> str:

@@ -6,6 +6,6 @@ IMAGE_REGISTRY ?= superinfer
 IMAGE_TAG ?= dev
 
 .PHONY: images
-images: $(SYNCED) ## Build every image with Docker (BASE_IMAGE=, IMAGE_REGISTRY=superinfer, IMAGE_TAG=dev)
+images: $(SYNCED) mock-nvml ## Build every image with Docker (BASE_IMAGE=, IMAGE_REGISTRY=superinfer, IMAGE_TAG=dev)
 	@base="$(BASE_IMAGE)"; [ -n "$$base" ] || base=$$($(PYTHON) -m e2e.cluster python-base | tail -1); \
 	$(PYTHON) -m images --base-image "$$base" --registry $(IMAGE_REGISTRY) --tag $(IMAGE_TAG) --uv $(UV) --python $(BIN)/python
