@@ -12,7 +12,7 @@ from typing import Any
 import kopf
 
 from superinfer_core.api.v1alpha1.labels import DRAIN_FINALIZER, OPERATOR_ANNOTATION_PREFIX
-from superinfer_kube.client import KubeClient
+from superinfer_kube.client import KubeClient, find_cluster
 from superinfer_operator.hosting.command import RunCommand
 from superinfer_operator.hosting.metrics import OperatorCollector
 from superinfer_operator.hosting.page import Page
@@ -60,7 +60,19 @@ class Hosting:
             await asyncio.wait([self._task])
 
     async def _login(self, **_: Any) -> kopf.ConnectionInfo:
-        return kopf.ConnectionInfo(server="https://not-used.invalid")
+        config = find_cluster(self._command.kubeconfig)
+        user, cluster = config.user, config.cluster
+        return kopf.ConnectionInfo(
+            server=cluster.server,
+            ca_path=_path(config, cluster.certificate_auth),
+            ca_data=cluster.certificate_auth_data,
+            insecure=cluster.insecure,
+            token=user.token if user is not None else None,
+            certificate_path=_path(config, user.client_cert) if user is not None else None,
+            certificate_data=user.client_cert_data if user is not None else None,
+            private_key_path=_path(config, user.client_key) if user is not None else None,
+            private_key_data=user.client_key_data if user is not None else None,
+        )
 
     def _has_ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -84,6 +96,10 @@ def _registry(runtime: Runtime) -> Any:
     for collector in (PROCESS_COLLECTOR, GC_COLLECTOR, OperatorCollector(runtime)):
         registry.register(collector)
     return registry
+
+
+def _path(config: Any, name: str | None) -> Any:
+    return config.abs_file(name) if name else None
 
 
 def _kopf_settings() -> kopf.OperatorSettings:

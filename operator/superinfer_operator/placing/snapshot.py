@@ -77,7 +77,8 @@ def running_executor(pod: ExecutorPod, devices: tuple[str, ...] | None) -> Runni
     resource = str(chiplet.get("resource") or "") or None
     requests = {name: n for name, n in pod.requests.items() if name != resource}
     return RunningExecutor(
-        name=pod.name,
+        # Two pools of one name in different namespaces have executors of one name.
+        name=pod.key,
         pool=pod.pool,
         slot=pod.slot,
         incarnation=pod.incarnation,
@@ -92,4 +93,5 @@ def running_executor(pod: ExecutorPod, devices: tuple[str, ...] | None) -> Runni
         count=int(chiplet.get("count") or 0),
         requests={**requests, "pods": 1},
         created_at=pod.created_at,
+        device_unhealthy=pod.device_unhealthy,
     )

@@ -68,14 +68,18 @@ def _not_accepted(standing: Standing) -> Verdict | None:
 def _deleting(standing: Standing) -> Verdict | None:
     if not standing.deleting:
         return None
-    return Status.FALSE, PoolReason.DELETING, f"{_executors(standing.existing)} still to be drained"
+    return (
+        Status.FALSE,
+        PoolReason.DELETING,
+        f"{_executors(standing.existing + standing.draining)} still to be drained",
+    )
 
 
 def _mismatch(standing: Standing) -> Verdict | None:
     if not standing.flagged:
         return None
     first = standing.flagged[0]
-    return Status.FALSE, PoolReason.DEVICE_MISMATCH, f"{first.name}: {first.message}"
+    return Status.FALSE, PoolReason.DEVICE_MISMATCH, f"{first.name.rpartition('/')[2]}: {first.message}"
 
 
 def _unplaced(standing: Standing) -> Verdict | None:
@@ -96,6 +100,8 @@ def _scaled_to_zero(standing: Standing) -> Verdict | None:
 def _nothing_serves(standing: Standing) -> Verdict | None:
     if standing.ready:
         return None
+    if standing.deleting:
+        return _deleting(standing)
     if not standing.wanted:
         return Status.FALSE, PoolReason.SCALED_TO_ZERO, "no executor is asked for"
     if standing.trouble:

@@ -135,18 +135,18 @@ class PoolTender:
             self._cluster.note_pod(made, now.seconds)
             note = f"made executor {document['metadata']['name']} on node {assignment.node}"
             if assignment.replaces:
-                note += f" in place of {assignment.replaces}"
+                note += f" in place of {assignment.replaces.rpartition('/')[2]}"
             about = _about(work.setup.record)
             happening = Happening(about, EventType.NORMAL, "ExecutorCreated", "CreateExecutor", note)
             await self._recorder.record(happening, now)
 
     async def _end(self, work: PoolWork, pods: Sequence[ExecutorPod]) -> None:
-        by_name = {pod.name: pod for pod in pods}
+        by_key = {pod.key: pod for pod in pods}
         for ended, grace_s in (
             *((ended, None) for ended in work.drain),
             *((ended, 0 if ended.force else _ENDING_GRACE_S) for ended in work.delete),
         ):
-            pod = by_name.get(ended.name)
+            pod = by_key.get(ended.name)
             if pod is None or (pod.terminating and not ended.force):
                 continue
             if not await self._writer.delete_pod(pod.namespace, pod.name, pod.uid, grace_s=grace_s):

@@ -112,13 +112,18 @@ class Reconciler:
         self, setups: Mapping[str, PoolSetup], executors: Sequence[ExecutorPod], now: Now
     ) -> Plan:
         topologies: dict[str, Topology] = {}
+        given: dict[str, tuple[str, ...]] = {}
+        for key, hardware in self._cluster.hardware.objects.items():
+            given |= hardware.given
+            if hardware.topology is not None:
+                topologies[key.name] = hardware.topology
         snapshot = make_snapshot(
             setups=setups.values(),
             nodes=[node for _, node in sorted(self._cluster.nodes.objects.items())],
             topologies=topologies,
             executors=executors,
             held=dict(self._cluster.held_by_others()),
-            given={},
+            given=given,
             memory=self._memory,
             settings=self._settings.planner,
         )
@@ -153,7 +158,7 @@ class Reconciler:
                 continue
             going = {ended.name for ended in (*part.drain, *part.delete)}
             for pod in by_pool.get(key, ()):
-                if pod.name in going and not pod.terminating:
+                if pod.key in going and not pod.terminating:
                     await self._writer.delete_pod(pod.namespace, pod.name, pod.uid)
 
     def _wake_s(self, decided: Plan, now: Now) -> float | None:

@@ -16,7 +16,6 @@ from enum import StrEnum
 from typing import Any, Final
 
 from superinfer_core.api.v1alpha1 import labels
-from superinfer_core.api.v1alpha1.nodetopology import NodeTopology
 from superinfer_core.placement import ExecutorPhase, Node
 from superinfer_kube.client import KubeClient
 from superinfer_kube.informer import Change, ChangeKind, Informer, Key
@@ -33,6 +32,7 @@ from superinfer_kube.resources import (
 )
 from superinfer_operator.contracts.attainment import CountsRecord, counts_record
 from superinfer_operator.watching.contracts import ContractRecord, contract_record
+from superinfer_operator.watching.hardware import NodeHardware, hardware_reader
 from superinfer_operator.watching.nodes import node_facts
 from superinfer_operator.watching.objects import (
     KeysRecord,
@@ -81,9 +81,7 @@ class Cluster:
         self.pools: Informer[PoolRecord] = Informer(client, CHIPLET_POOLS, pool_record)
         self.contracts: Informer[ContractRecord] = Informer(client, SLO_CONTRACTS, contract_record)
         self.nodes: Informer[Node] = Informer(client, NODES, node_facts)
-        self.topologies: Informer[NodeTopology] = Informer(
-            client, NODE_TOPOLOGIES, NodeTopology.model_validate
-        )
+        self.hardware: Informer[NodeHardware] = Informer(client, NODE_TOPOLOGIES, hardware_reader())
         self.pods: Informer[PodFacts] = Informer(client, PODS, pod_facts)
         self.services: Informer[MadeObject] = Informer(client, SERVICES, made_object, labels=_OURS)
         self.budgets: Informer[MadeObject] = Informer(
@@ -112,7 +110,7 @@ class Cluster:
             self.pools,
             self.contracts,
             self.nodes,
-            self.topologies,
+            self.hardware,
             self.pods,
             self.services,
             self.budgets,

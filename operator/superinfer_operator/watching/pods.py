@@ -39,6 +39,7 @@ class ExecutorPod:
         terminating: being deleted.
         reason, message: why it does not serve, where the kubelet or scheduler says.
         restarts: of all its containers.
+        device_unhealthy: the kubelet says that a device it was given is unhealthy.
         requests: what it asks of its node.
         created_at: seconds since 1970.
     """
@@ -57,6 +58,7 @@ class ExecutorPod:
     reason: str = ""
     message: str = ""
     restarts: int = 0
+    device_unhealthy: bool = False
     requests: Mapping[str, int] = field(default_factory=dict)
     created_at: float = 0.0
 
@@ -122,6 +124,7 @@ def _executor(document: Mapping[str, Any], found: Mapping[str, str]) -> Executor
         reason=reason,
         message=message,
         restarts=sum(int(c.get("restartCount") or 0) for c in status.get("containerStatuses") or ()),
+        device_unhealthy=_device_unhealthy(status),
         requests=pod_requests(document.get("spec") or {}),
         created_at=seconds(metadata.get("creationTimestamp")),
     )
@@ -147,6 +150,15 @@ def _trouble(status: Mapping[str, Any]) -> tuple[str, str]:
         if waiting.get("reason") in _BAD_WAITS:
             return str(waiting["reason"]), f"container {container['name']}: {waiting.get('message') or ''}"
     return "", ""
+
+
+def _device_unhealthy(status: Mapping[str, Any]) -> bool:
+    return any(
+        resource.get("health") == "Unhealthy"
+        for container in status.get("containerStatuses") or ()
+        for devices in container.get("allocatedResourcesStatus") or ()
+        for resource in devices.get("resources") or ()
+    )
 
 
 def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
