@@ -86,7 +86,7 @@ lint: $(SYNCED) type ## Style, types, import direction
 
 .PHONY: type
 type: $(SYNCED) ## Type-check every member (mypy strict)
-	@$(BIN)/mypy $(foreach member,core/superinfer_core kube/superinfer_kube ingress/superinfer_ingress sidecar/superinfer_sidecar executor/superinfer_executor operator/superinfer_operator gpumock/superinfer_gpumock cli/superinfer bench/superinfer_bench,$(member))
+	@$(BIN)/mypy $(foreach member,core/superinfer_core kube/superinfer_kube ingress/superinfer_ingress sidecar/superinfer_sidecar executor/superinfer_executor operator/superinfer_operator gpumock/superinfer_gpumock cli/superinfer bench/superinfer_bench images e2e/cluster e2e/harness,$(member))
 
 .PHONY: fmt
 fmt: $(SYNCED) ## Format and fix what can be fixed
