@@ -3,8 +3,8 @@
 Promise: a slot is valid only while its header carries a sequence number, which is written after everything
 else and taken away before anything else; a writer killed at any instant leaves a slot that says nothing,
 never one that says something wrong. A reader checks the sequence before and after it reads, and the seal,
-which binds content hash, layout and payload. The file outlives its writer. Nothing here waits; several threads of
-the writing process need a lock of their own.
+which binds content hash, layout and payload. The file outlives its writer. Nothing here waits; several
+threads of the writing process need a lock of their own.
 
     header page | counters | slot headers | journal ring | payloads
 

@@ -14,7 +14,7 @@ from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.scheduling.admission import Admission
 from superinfer_core.scheduling.state import Phase
 from superinfer_core.slo import Rank
-from superinfer_proto.v1 import engine_pb2, work_pb2
+from superinfer_proto.v1 import engine_pb2, sidecar_pb2, work_pb2
 from superinfer_sidecar import answers
 from superinfer_sidecar.backpressure import BackPressure
 from superinfer_sidecar.book import Book
@@ -28,6 +28,10 @@ from superinfer_sidecar.wire import InvalidSubmitError, known_code, read_promise
 
 _IDLE_RETRY_MS: Final = 1000.0
 _REMEMBERED_ATTEMPTS: Final = 1 << 14
+
+
+def _ignore(*_news: object) -> None:
+    """Nobody keeps checkpoints."""
 
 
 class Desk:
@@ -53,6 +57,10 @@ class Desk:
         self.draining = False
         self.last_frame_ms = 0.0
         self._over: OrderedDict[str, int] = OrderedDict()
+        # Whoever keeps checkpoints listens here; see checkpoint/unit.py.
+        self.on_admitted: Callable[[Tracked], None] = _ignore
+        self.on_left: Callable[[Tracked, bool], None] = _ignore
+        self.on_peers: Callable[[sidecar_pb2.PeerList], None] = _ignore
 
     # --- from ingresses
 
@@ -326,6 +334,7 @@ class Desk:
     def _admit(self, request: Tracked) -> None:
         self.counters.admitted += 1
         self.book.queue(request)
+        self.on_admitted(request)
         request.owner.decide(answers.admitted(request))
 
     def _progress(self, request: Tracked, tokens: int, now_ms: float) -> None:
@@ -351,9 +360,11 @@ class Desk:
         request.computed_tokens = 0
         request.changed()
 
-    def _leave(self, request: Tracked) -> Stage:
+    def _leave(self, request: Tracked, *, finished: bool = False) -> Stage:
         """Out of the book; what the engine saw of it is remembered, so that no attempt is sent twice."""
         stage = self.book.leave(request)
+        if stage in (Stage.QUEUED, Stage.DISPATCHED):
+            self.on_left(request, finished)
         if stage is Stage.DISPATCHED:
             over = self._over
             over[request.request_id] = max(request.attempt, over.get(request.request_id, -1))
@@ -363,7 +374,7 @@ class Desk:
         return stage
 
     def _finish(self, request: Tracked, output: work_pb2.Output, now_ms: float) -> None:
-        self._leave(request)
+        self._leave(request, finished=not output.HasField("error"))
         if output.HasField("error"):
             self.counters.refused[known_code(output.error.code).value] += 1
             return

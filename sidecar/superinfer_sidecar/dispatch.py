@@ -31,7 +31,8 @@ class Dispatcher:
     def hand_over_all(self, engine: EnginePort, now_ms: float) -> None:
         """Everything at once, in order of arrival: the engine's own scheduler decides (baselines)."""
         for request in list(self._book.queued.values()):
-            self._send(request, engine, now_ms, None)
+            if not request.restoring:
+                self._send(request, engine, now_ms, None)
 
     def fill_window(self, engine: EnginePort, now_ms: float) -> list[Tracked]:
         """Hand over what the window has room for; answers whose turn came too late."""
@@ -88,7 +89,7 @@ class Dispatcher:
 
     def _fill(self, free: int, engine: EnginePort, now_ms: float) -> list[Tracked]:
         queued = self._book.queued
-        chosen = list(queued.values())
+        chosen = [request for request in queued.values() if not request.restoring]
         if len(chosen) > 1:
             states = self._planner.order([request.state() for request in chosen], now_ms)
             chosen = [queued[state.request_id] for state in states]
@@ -114,7 +115,7 @@ class Dispatcher:
         states = [request.state() for request in book.admitted()]
         for request_id in self._planner.preempting(states, now_ms):
             request = book.queued.get(request_id)
-            if request is not None:
+            if request is not None and not request.restoring:
                 self._send(request, engine, now_ms, self._planner.slack_ms(request.state(), now_ms))
 
     def _send(self, request: Tracked, engine: EnginePort, now_ms: float, slack_ms: float | None) -> None:

@@ -1,5 +1,6 @@
 """Load reports: what ingresses rank executors by, every 50 ms, idle or not."""
 
+from collections.abc import Callable
 from typing import Final
 
 from superinfer_proto.v1 import sidecar_pb2
@@ -20,6 +21,7 @@ class LoadReporter:
         self._lengths: list[sidecar_pb2.ContractLoad] = []
         self.running = 0
         self.kv_usage = 0.0
+        self.checkpoint_peers: Callable[[], list[str]] = list
 
     def make(self) -> bytes:
         """The next report, as an encoded FromSidecar."""
@@ -44,6 +46,7 @@ class LoadReporter:
             residual_quantile=steps.factor(REPORT_QUANTILE),
             sequence=self._sequence,
             contracts=self._lengths,
+            checkpoint_peers=self.checkpoint_peers(),
         )
         return sidecar_pb2.FromSidecar(load=load).SerializeToString()
 

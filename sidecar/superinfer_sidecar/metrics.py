@@ -164,8 +164,9 @@ def _scores(scores: dict[str, Score]) -> Iterator[Metric]:
     yield from (total, covered, error, predicted, actual)
 
 
-def render_metrics(desk: Desk) -> bytes:
-    """The text a Prometheus server reads."""
+def render_metrics(desk: Desk, *more: Collector) -> bytes:
+    """The text a Prometheus server reads; of the desk and whatever else collects."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(DeskCollector(desk))
+    for collector in (DeskCollector(desk), *more):
+        registry.register(collector)
     return generate_latest(registry)

@@ -18,6 +18,8 @@ from grpc_reflection.v1alpha import reflection
 from superinfer_proto.v1 import engine_pb2, sidecar_pb2, work_pb2
 from superinfer_sidecar.backpressure import tick_ms
 from superinfer_sidecar.book import Book, Bounds
+from superinfer_sidecar.checkpoint.metrics import CheckpointCollector
+from superinfer_sidecar.checkpoint.unit import Checkpoints
 from superinfer_sidecar.desk import Desk
 from superinfer_sidecar.engine_link import EngineConnection, EngineLink
 from superinfer_sidecar.http import Page, start_pages
@@ -57,6 +59,11 @@ class Sidecar:
         book = Book(Bounds(settings.max_queued, settings.max_queued_bytes))
         self.desk = Desk(settings, planner, book, clock_ms)
         self.reporter = LoadReporter(self.desk)
+        self.checkpoints: Checkpoints | None = None
+        if settings.checkpoint is not None:
+            self.checkpoints = Checkpoints(settings.checkpoint, settings.executor_name, self.peers, self.desk)
+            replicator = self.checkpoints.replicator
+            self.reporter.checkpoint_peers = lambda: replicator.holders
         self.links: set[IngressLink] = set()
         self.port = 0
         self.metrics_port = 0
@@ -82,6 +89,9 @@ class Sidecar:
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Serve": handler}),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        if self.checkpoints is not None:
+            self.checkpoints.add_to(server)
+            self.checkpoints.start()
         names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
         if self.peers.certificates is None:
@@ -109,6 +119,8 @@ class Sidecar:
             await asyncio.wait_for(self._drained.wait(), self._settings.grace_s)
         self.desk.end_all()
         await self._end_streams()
+        if self.checkpoints is not None:
+            await self.checkpoints.close()
         await self._server.stop(grace=0.2)
         if self._pages is not None:
             self._pages.close()
@@ -144,12 +156,16 @@ class Sidecar:
     async def _start_pages(self) -> None:
         plain = "text/plain; charset=utf-8"
         pages: dict[str, Page] = {
-            "/metrics": lambda: (200, CONTENT_TYPE, render_metrics(self.desk)),
+            "/metrics": lambda: (200, CONTENT_TYPE, self._metrics()),
             "/livez": lambda: (200, plain, b"alive\n"),
             "/readyz": lambda: (200, plain, b"ready\n") if self.ready else (503, plain, b"not ready\n"),
         }
         self._pages = await start_pages(self._settings.metrics_host, self._settings.metrics_port, pages)
         self.metrics_port = self._pages.sockets[0].getsockname()[1]
+
+    def _metrics(self) -> bytes:
+        more = [] if self.checkpoints is None else [CheckpointCollector(self.checkpoints)]
+        return render_metrics(self.desk, *more)
 
     # --- ingresses
 

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from superinfer_sidecar.checkpoint.settings import (
+    CheckpointSettings,
+    add_checkpoint_options,
+    read_checkpoint_options,
+)
+
 _MIB: Final = 1 << 20
 
 
@@ -39,6 +45,7 @@ class SidecarSettings:
         drained_file: written once nothing runs here any more and the sidecar ends; removed at its start.
         tls_pool_name: the name of this pool's sidecars in certificates; with it, names decide who may do
             what.
+        checkpoint: where the engine saves KV blocks and what becomes of them; None for none.
     """
 
     listen: str
@@ -61,6 +68,7 @@ class SidecarSettings:
     tls_pool_name: str = ""
     tls: TlsFiles | None = None
     insecure: bool = False
+    checkpoint: CheckpointSettings | None = None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--stall-s", type=float, default=120.0, help="give an engine up after so long without a frame")
     add("--grace-s", type=float, default=30.0, help="time for running requests after SIGTERM")
     add("--drained-file", type=Path, help="written when SIGTERM has been dealt with; the engine may end then")
+    add_checkpoint_options(parser)
     add("--tls-pool-name", default="", help="DNS name in the certificates of this pool's sidecars")
     add("--tls-cert", type=Path, help="certificate (PEM)")
     add("--tls-key", type=Path, help="key (PEM)")
@@ -132,4 +141,5 @@ def parse_settings(argv: Sequence[str]) -> SidecarSettings:
         tls_pool_name=given.tls_pool_name,
         tls=TlsFiles(*files) if all(files) else None,
         insecure=given.insecure,
+        checkpoint=read_checkpoint_options(parser, given),
     )

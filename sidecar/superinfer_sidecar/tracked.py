@@ -31,6 +31,7 @@ class Tracked:
         output_tokens: over all choices; decisions see the mean of a choice.
         body_bytes: what it counts for in the bound of the queue.
         sequence: order of arrival here.
+        restoring: its checkpoints are on their way here; the engine gets it after that.
     """
 
     request_id: str
@@ -54,6 +55,7 @@ class Tracked:
     expected_output_tokens: int = 1
     first_token_ms: float | None = None
     preemptions: int = 0
+    restoring: bool = False
     prediction: Prediction | None = None
     step_ttft_ms: float | None = None
     _state: RequestState | None = field(default=None, repr=False)

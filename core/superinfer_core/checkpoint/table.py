@@ -1,8 +1,8 @@
 """Whose blocks are in which slots: slots given out, kept while somebody needs them, given back after that.
 
 Promise: a slot is given to one block at a time; nothing that is needed makes room for something less or
-equally important; what nobody needs goes first, longest unneeded first. Pure bookkeeping of one owner: the bytes are
-the caller's, who clears the slots it is told of before they are used again.
+equally important; what nobody needs goes first, longest unneeded first. Pure bookkeeping of one owner: the
+bytes are the caller's, who clears the slots it is told of before they are used again.
 """
 
 from collections import OrderedDict

@@ -1,0 +1,1 @@
+"""Checkpoints beside the engine: follows its increments, keeps copies of peers', restores requests."""
