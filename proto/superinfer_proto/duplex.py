@@ -11,6 +11,8 @@ Concurrency: the event loop.
 """
 
 import asyncio
+import contextlib
+import socket
 import ssl
 import struct
 from collections import deque
@@ -47,6 +49,8 @@ _header: Final = struct.Struct(">BHBBI")
 _setting: Final = struct.Struct(">HI")
 _prefix: Final = struct.Struct(">BI")
 _word: Final = struct.Struct(">I")
+_credentials: Final = struct.Struct("3i")
+"""struct ucred: process, user, group."""
 
 
 class DuplexCall(asyncio.Protocol):
@@ -78,6 +82,18 @@ class DuplexCall(asyncio.Protocol):
         """End the call and its connection now."""
         if self._transport is not None:
             self._transport.abort()
+
+    def peer_pid(self) -> int | None:
+        """The process that listens on the Unix socket this call goes to; None where it cannot be seen."""
+        found = None if self._transport is None else self._transport.get_extra_info("socket")
+        if found is None or found.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+            return None
+        with contextlib.suppress(OSError):
+            pid, _, _ = _credentials.unpack(
+                found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _credentials.size)
+            )
+            return pid or None  # 0: it lives in another process namespace
+        return None
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from superinfer_core.failover.hang import Work
+from superinfer_core.scheduling.state import Phase
 from superinfer_sidecar.tracked import Stage, Tracked
 
 LARGEST_BODY_BYTES: Final = 32 << 20
@@ -86,6 +88,13 @@ class Book:
             self.waiting_bytes -= request.body_bytes
         request.stage = Stage.GONE
         return stage
+
+    def engine_work(self) -> Work:
+        """What the engine has to do."""
+        if self.dispatched:
+            moving = any(request.phase is not Phase.WAITING for request in self.dispatched.values())
+            return Work.MOVING if moving else Work.WAITING
+        return Work.SIZING if self.rendering else Work.NONE
 
     def admitted(self) -> Iterator[Tracked]:
         """Queued and dispatched requests."""

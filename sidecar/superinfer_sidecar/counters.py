@@ -78,6 +78,7 @@ class Counters:
     slow_ingresses: int = 0
     engine_starts: int = 0
     engine_losses: int = 0
+    engine_hangs: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     slack_ms: dict[str, Histogram] = field(default_factory=dict)
     ttft: Score = field(default_factory=Score)

@@ -1,7 +1,7 @@
 """The connection to the engine: found again for ever, one port per generation.
 
-A broken stream, a stall or an engine that restarts ends the port; the desk is told once and a new one follows
-when an engine answers again.
+A broken stream, a hang or an engine that restarts ends the port; the desk is told once and a new one follows
+when an engine answers again. One that hung and answers as the same is left alone for a while that doubles.
 """
 
 import asyncio
@@ -28,6 +28,8 @@ _CALM_PER_S: Final = 800.0
 _FIRST_RETRY_S: Final = 0.05
 _LAST_RETRY_S: Final = 1.0
 _GREETING_S: Final = 30.0
+_FIRST_PENALTY_S: Final = 5.0
+_LONGEST_PENALTY_S: Final = 300.0
 
 
 class _RenderOutbox(Outbox):
@@ -54,9 +56,10 @@ class _RenderOutbox(Outbox):
 class EngineLink(Outbox):
     """Implements EnginePort for one generation of the engine."""
 
-    def __init__(self, info: engine_pb2.EngineInfo) -> None:
+    def __init__(self, info: engine_pb2.EngineInfo, pid: int | None = None) -> None:
         super().__init__(_CALM_PER_S)
         self._info = info
+        self._pid = pid
         self._submits: dict[str, work_pb2.Submit] = {}
         self._cancels: list[work_pb2.Cancel] = []
         self.renders = _RenderOutbox()
@@ -65,6 +68,11 @@ class EngineLink(Outbox):
     def info(self) -> engine_pb2.EngineInfo:
         """What the engine said about itself."""
         return self._info
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, where that can be seen from here."""
+        return self._pid
 
     def render(self, request_id: str, path: str, body: bytes) -> None:
         """Ask for the sizes of a body."""
@@ -126,9 +134,16 @@ class EngineConnection:
         self._on_rendered = on_rendered
         self._give_up = asyncio.Event()
         self._absence = ""
+        self._hung = ""
+        self._penalty_s = 0.0
+        self._hung_until_s = 0.0
 
-    def give_up(self) -> None:
-        """Drop the engine that is connected (it stalls); a new connection is tried at once."""
+    def give_up(self, generation: str) -> None:
+        """Drop the engine that hangs. Its successor is welcome at once, itself after a while."""
+        again = generation == self._hung
+        self._penalty_s = min(_LONGEST_PENALTY_S, self._penalty_s * 2) if again else _FIRST_PENALTY_S
+        self._hung = generation
+        self._hung_until_s = asyncio.get_running_loop().time() + self._penalty_s
         self._give_up.set()
 
     async def run_for_ever(self) -> None:
@@ -147,12 +162,14 @@ class EngineConnection:
             async with asyncio.timeout(_GREETING_S):
                 await session.open(self._target)
                 info = await session.greeting
+                if info.generation == self._hung and self._hung_until_s > asyncio.get_running_loop().time():
+                    raise ConnectionError("the engine that hung is still the same")
         except (OSError, TimeoutError) as error:
             session.close()
             self._note_absence(f"{type(error).__name__}: {error}")
             return False
         self._absence = ""
-        link = EngineLink(info)
+        link = EngineLink(info, session.engine_pid())
         self._on_up(link)
         _LOG.info("engine serves", extra={"generation": info.generation, "model": info.model})
         try:
@@ -195,6 +212,10 @@ class _Session:
         for method, take in ((_RUN, self._take_run), (_RENDER, self._take_rendered)):
             call = await open_call(target, method, tls=None, on_message=take, on_closed=self._end)
             self._calls.append(call)
+
+    def engine_pid(self) -> int | None:
+        """The engine's process, where it can be seen."""
+        return self._calls[0].peer_pid()
 
     async def run(self, data: bytes) -> None:
         """Send one ToEngine."""

@@ -37,6 +37,7 @@ _COUNTED: Final = {
     "slow_ingresses": "Ingress streams cut off because they did not read",
     "engine_starts": "Engines connected",
     "engine_losses": "Engines lost",
+    "engine_hangs": "Engines that had work and CPU, and said nothing for too long",
 }
 
 

@@ -208,6 +208,18 @@ class Planner:
             )
         )
 
+    def longest_step_ms(self, max_model_len: int) -> float:
+        """Predicted time of the longest step there could be: a full batch, and a full share of prefill."""
+        limits = self._limits
+        context = min(limits.kv_total_tokens, limits.max_num_seqs * max(1, max_model_len))
+        step_ms = self.steps.model.step_ms(
+            decode_seqs=limits.max_num_seqs,
+            decode_context_tokens=context,
+            prefill_tokens=limits.max_step_tokens,
+            prefill_context_tokens2=limits.max_step_tokens * max(1, max_model_len),
+        )
+        return step_ms * max(1.0, self.steps.factor(REPORT_QUANTILE))
+
     def backlog_ms(self, prefill_tokens: int, queued: int, running_tokens_left: int) -> float:
         """Predicted time until work queued now would start: the prefill ahead, and a place to be had."""
         model = self.steps.model

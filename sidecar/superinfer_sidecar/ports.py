@@ -15,6 +15,10 @@ class EnginePort(Protocol):
     def info(self) -> engine_pb2.EngineInfo:
         """What the engine said about itself."""
 
+    @property
+    def pid(self) -> int | None:
+        """Its process, where that can be seen from here."""
+
     def render(self, request_id: str, path: str, body: bytes) -> None:
         """Ask for the sizes of a body; the answer comes back through the desk."""
 

@@ -22,6 +22,7 @@ from superinfer_sidecar.checkpoint.metrics import CheckpointCollector
 from superinfer_sidecar.checkpoint.unit import Checkpoints
 from superinfer_sidecar.desk import Desk
 from superinfer_sidecar.engine_link import EngineConnection, EngineLink
+from superinfer_sidecar.engine_watch import EngineWatch, end_engine
 from superinfer_sidecar.http import Page, start_pages
 from superinfer_sidecar.ingress_link import IngressLink, serve_ingress
 from superinfer_sidecar.load import REPORT_EVERY_MS, LoadReporter
@@ -30,6 +31,7 @@ from superinfer_sidecar.peers import Peers
 from superinfer_sidecar.planner import Planner
 from superinfer_sidecar.relay import relay
 from superinfer_sidecar.settings import SidecarSettings
+from superinfer_sidecar.starvation import Starvation
 
 _LOG = logging.getLogger(__name__)
 SERVICE: Final = "superinfer.v1.Sidecar"
@@ -71,6 +73,7 @@ class Sidecar:
         self._server: Any = None
         self._pages: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._watch = EngineWatch(settings.hang, every_ms=REPORT_EVERY_MS, starvation=Starvation)
         self._drained = asyncio.Event()
         self._streams_ended = asyncio.Event()
         self._streams_ended.set()
@@ -189,6 +192,7 @@ class Sidecar:
     # --- the engine
 
     def _engine_up(self, link: EngineLink) -> None:
+        self._watch.on_engine(link.pid, clock_ms())
         self.desk.engine_up(link)
         self._tell_ingresses()
 
@@ -232,13 +236,21 @@ class Sidecar:
                 link.load(report)
 
     def _watch_engine(self) -> None:
-        desk, stall_ms = self.desk, self._settings.stall_s * 1000
-        waiting = desk.book.dispatched or desk.book.rendering
-        if not waiting or desk.engine is None:
-            desk.last_frame_ms = clock_ms()
-        elif 0 < stall_ms < clock_ms() - desk.last_frame_ms:
-            _LOG.error("engine stalls", extra={"stall_s": self._settings.stall_s})
-            self._engine.give_up()
+        desk, engine = self.desk, self.desk.engine
+        if engine is None:
+            return
+        if self._watch.hangs(
+            clock_ms(),
+            last_frame_ms=desk.last_frame_ms,
+            work=desk.book.engine_work(),
+            longest_step_ms=desk.planner.longest_step_ms(engine.info.max_model_len),
+            trusted=desk.planner.trusted,
+        ):
+            desk.counters.engine_hangs += 1
+            _LOG.error("the engine hangs", extra={"generation": engine.info.generation})
+            if self._settings.end_hung_engine:
+                end_engine(engine.pid)
+            self._engine.give_up(engine.info.generation)
 
     def _tell_ingresses(self) -> None:
         info = self.executor_info()

@@ -2,10 +2,11 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from superinfer_core.failover.hang import HangPolicy
 from superinfer_sidecar.checkpoint.settings import (
     CheckpointSettings,
     add_checkpoint_options,
@@ -40,7 +41,8 @@ class SidecarSettings:
         pass_through: hand everything to the engine at once, in order of arrival (baselines).
         max_queued, max_queued_bytes: bound of what waits here, by count and by bytes of bodies.
         stream_buffer_bytes: output an ingress may leave unread before its requests are cancelled.
-        stall_s: an engine with work and without a frame for so long is given up.
+        hang: how long an engine with work may say nothing, net of the time it had no CPU.
+        end_hung_engine: kill the process of an engine that hangs, where it can be seen.
         grace_s: time for running requests after SIGTERM.
         drained_file: written once nothing runs here any more and the sidecar ends; removed at its start.
         tls_pool_name: the name of this pool's sidecars in certificates; with it, names decide who may do
@@ -62,7 +64,8 @@ class SidecarSettings:
     max_queued: int = 1024
     max_queued_bytes: int = 64 * _MIB
     stream_buffer_bytes: int = 8 * _MIB
-    stall_s: float = 120.0
+    hang: HangPolicy = field(default_factory=HangPolicy)
+    end_hung_engine: bool = True
     grace_s: float = 30.0
     drained_file: Path | None = None
     tls_pool_name: str = ""
@@ -95,7 +98,12 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--stream-buffer-mib", type=float, default=8.0, help="unread output after which an ingress is cut off"
     )
-    add("--stall-s", type=float, default=120.0, help="give an engine up after so long without a frame")
+    add(
+        "--hang-ms", type=float, default=2000.0, help="an engine that had been working and says nothing hangs"
+    )
+    add("--hang-factor", type=float, default=4.0, help="likewise, times the longest step predicted")
+    add("--stall-s", type=float, default=15.0, help="likewise, while nothing it was given has moved yet")
+    add("--hung-engine", choices=("kill", "leave"), default="kill", help="what becomes of its process")
     add("--grace-s", type=float, default=30.0, help="time for running requests after SIGTERM")
     add("--drained-file", type=Path, help="written when SIGTERM has been dealt with; the engine may end then")
     add_checkpoint_options(parser)
@@ -118,6 +126,8 @@ def parse_settings(argv: Sequence[str]) -> SidecarSettings:
         parser.error("--tls-pool-name needs --tls-cert, --tls-key and --tls-ca")
     if given.max_queued < 1 or not given.max_queued_mib > 0 or not given.stream_buffer_mib > 0:
         parser.error("--max-queued, --max-queued-mib and --stream-buffer-mib must be positive")
+    if not (given.hang_ms > 0 and given.hang_factor > 0 and given.stall_s > 0):
+        parser.error("--hang-ms, --hang-factor and --stall-s must be positive")
     if not given.listen.startswith("unix:") and not given.listen.rpartition(":")[2].isdigit():
         parser.error(f"--listen must be host:port or unix:/path, got {given.listen!r}")
     return SidecarSettings(
@@ -135,7 +145,8 @@ def parse_settings(argv: Sequence[str]) -> SidecarSettings:
         max_queued=given.max_queued,
         max_queued_bytes=int(given.max_queued_mib * _MIB),
         stream_buffer_bytes=int(given.stream_buffer_mib * _MIB),
-        stall_s=given.stall_s,
+        hang=HangPolicy(floor_ms=given.hang_ms, factor=given.hang_factor, waiting_ms=given.stall_s * 1000.0),
+        end_hung_engine=given.hung_engine == "kill",
         grace_s=given.grace_s,
         drained_file=given.drained_file,
         tls_pool_name=given.tls_pool_name,

@@ -117,9 +117,10 @@ class Ingress:
         await until(lambda: key in self.decisions, f"a decision about {request_id}")
         return self.decisions[key]
 
-    async def final(self, request_id: str) -> work_pb2.Output:
+    async def final(self, request_id: str, attempt: int | None = None) -> work_pb2.Output:
         def finals() -> list[work_pb2.Output]:
-            return [output for output in self.outputs[request_id] if output.final]
+            outputs = self.outputs[request_id]
+            return [o for o in outputs if o.final and attempt in (None, o.attempt)]
 
         await until(finals, f"the end of {request_id}")
         return finals()[0]

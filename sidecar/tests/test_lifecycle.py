@@ -16,6 +16,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from superinfer_core.failover.hang import HangPolicy
 from superinfer_proto.v1 import sidecar_pb2, sidecar_pb2_grpc
 from superinfer_sidecar.load import LoadReporter
 from superinfer_sidecar.peers import is_local
@@ -74,16 +75,20 @@ async def test_an_engine_killed_mid_request_and_restarted(site, submit_of, body_
     assert final.error.code == "engine_failed"
     assert final.error.message
     assert (final.request_id, final.attempt) == ("running", 1)
+    # What waits is the ingress' to place again, elsewhere or here.
+    assert (await ingress.final("queued")).error.code == "engine_failed"
     await wait_until(lambda: not ingress.loads[-1].serving, "a report that says so")
     assert ingress.loads[-1].generation == ""
-    assert ingress.loads[-1].queued == 1
+    assert ingress.loads[-1].queued == 0
     await ingress.send(submit_of("meanwhile"))
     refusal = (await ingress.decision("meanwhile")).refusal
     assert refusal.error.code == "no_executors"
     assert refusal.retry_after_ms > 0
 
     again = spawn("superinfer_executor.stub", *flags)
-    assert (await ingress.final("queued")).usage.completion_tokens == 5
+    await wait_until(lambda: sidecar.ready, "the engine")
+    await ingress.send(submit_of("queued", attempt=2, body=body_of(5)))
+    assert (await ingress.final("queued", attempt=2)).usage.completion_tokens == 5
     assert ingress.infos[-1].engine.generation == again.ready["generation"] != engine.ready["generation"]
     await wait_until(lambda: ingress.loads[-1].serving, "a report that says so")
     assert len(sidecar.desk.book) == 0
@@ -91,7 +96,7 @@ async def test_an_engine_killed_mid_request_and_restarted(site, submit_of, body_
 
 async def test_an_engine_that_hangs_is_given_up(site, submit_of, body_of):
     await site.start_engine(hang_after_steps=3)
-    await site.start_sidecar(stall_s=0.2)
+    await site.start_sidecar(hang=HangPolicy(floor_ms=200, waiting_ms=200))
     ingress = await site.connect()
     await ingress.send(submit_of("r", body=body_of(LONG)))
     assert (await ingress.final("r")).error.code == "engine_failed"
@@ -405,3 +410,18 @@ async def test_promises_without_any_measurement_can_be_refused(site, submit_of, 
     await ingress.final("learn")
     await ingress.send(submit_of("later"))
     assert (await ingress.decision("later")).admitted
+
+
+async def test_an_engine_that_is_stopped_is_ended_and_cannot_wake_up(
+    site, submit_of, body_of, spawn, wait_until
+):
+    engine = spawn("superinfer_executor.stub", "--socket", str(site.socket), "--step-ms", "2")
+    sidecar = await site.start_sidecar(hang=HangPolicy(floor_ms=300, waiting_ms=300))
+    await wait_until(lambda: sidecar.ready, "the engine")
+    ingress = await site.connect()
+    await ingress.send(submit_of("r", body=body_of(LONG)))
+    await wait_until(lambda: ingress.tokens("r"), "the first token")
+    engine.send_signal(signal.SIGSTOP)
+    assert (await ingress.final("r")).error.code == "engine_failed"
+    assert await asyncio.to_thread(engine.wait, 10) == -signal.SIGKILL
+    assert sidecar.desk.counters.engine_hangs == 1
