@@ -4,7 +4,7 @@ Promise: frozen values made from ChipletPools by whoever gathers; nothing here r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from superinfer_core.api.v1alpha1.chipletpool import Allocation, ChipletShape, FaultDomain, Interconnect
 from superinfer_core.api.v1alpha1.labels import GPU_RESOURCE, mig_resource
@@ -27,6 +27,7 @@ class ChipletDemand:
         memory_mib: GPU memory the executor needs in all (weights, KV cache, overhead); None not checked.
         product: GPU product it must be, None any.
         isolation: what must not be shared.
+        named: the allocator needs the names of devices, not only how many there are (DRA); set by the pool.
     """
 
     shape: ChipletShape
@@ -36,6 +37,7 @@ class ChipletDemand:
     memory_mib: int | None = None
     product: str | None = None
     isolation: Isolation = Isolation.SHARED
+    named: bool = False
 
     @property
     def resource(self) -> str | None:
@@ -74,3 +76,9 @@ class PoolDemand:
     tolerations: tuple[Toleration, ...] = ()
     requests: Mapping[str, int] = field(default_factory=dict)
     priority: int = 0
+
+    def __post_init__(self) -> None:
+        """Let the chiplet know its allocator."""
+        named = self.allocation is Allocation.DRA
+        if self.chiplet.named is not named:
+            object.__setattr__(self, "chiplet", replace(self.chiplet, named=named))

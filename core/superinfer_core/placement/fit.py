@@ -52,6 +52,10 @@ def misfit(kind: GpuKind, demand: ChipletDemand) -> Misfit | None:
             Constraint.WRONG_PRODUCT,
             f"with {kind.product or 'GPUs of unknown product'}, not {demand.product}",
         )
+    if demand.named and not kind.known:
+        return Misfit(
+            Constraint.TOPOLOGY_UNKNOWN, "without a NodeTopology that names devices for DRA to claim"
+        )
     if demand.shape is ChipletShape.GPU:
         return _whole_misfit(kind, demand)
     return _instance_misfit(kind, demand)
