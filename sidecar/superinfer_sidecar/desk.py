@@ -14,12 +14,13 @@ from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.scheduling.admission import Admission
 from superinfer_core.scheduling.state import Phase
 from superinfer_core.slo import Rank
-from superinfer_proto.v1 import engine_pb2, sidecar_pb2, work_pb2
+from superinfer_proto.v1 import engine_pb2, work_pb2
 from superinfer_sidecar import answers
 from superinfer_sidecar.backpressure import BackPressure
 from superinfer_sidecar.book import Book
 from superinfer_sidecar.counters import Counters
 from superinfer_sidecar.dispatch import Dispatcher
+from superinfer_sidecar.listener import DeskListener
 from superinfer_sidecar.planner import Planner
 from superinfer_sidecar.ports import EnginePort, IngressPort
 from superinfer_sidecar.settings import SidecarSettings
@@ -28,10 +29,6 @@ from superinfer_sidecar.wire import InvalidSubmitError, known_code, read_promise
 
 _IDLE_RETRY_MS: Final = 1000.0
 _REMEMBERED_ATTEMPTS: Final = 1 << 14
-
-
-def _ignore(*_news: object) -> None:
-    """Nobody keeps checkpoints."""
 
 
 class Desk:
@@ -57,10 +54,7 @@ class Desk:
         self.draining = False
         self.last_frame_ms = 0.0
         self._over: OrderedDict[str, int] = OrderedDict()
-        # Whoever keeps checkpoints listens here; see checkpoint/unit.py.
-        self.on_admitted: Callable[[Tracked], None] = _ignore
-        self.on_left: Callable[[Tracked, bool], None] = _ignore
-        self.on_peers: Callable[[sidecar_pb2.PeerList], None] = _ignore
+        self.listener = DeskListener()
 
     # --- from ingresses
 
@@ -334,7 +328,7 @@ class Desk:
     def _admit(self, request: Tracked) -> None:
         self.counters.admitted += 1
         self.book.queue(request)
-        self.on_admitted(request)
+        self.listener.admitted(request)
         request.owner.decide(answers.admitted(request))
 
     def _progress(self, request: Tracked, tokens: int, now_ms: float) -> None:
@@ -364,7 +358,7 @@ class Desk:
         """Out of the book; what the engine saw of it is remembered, so that no attempt is sent twice."""
         stage = self.book.leave(request)
         if stage in (Stage.QUEUED, Stage.DISPATCHED):
-            self.on_left(request, finished)
+            self.listener.left(request, finished=finished)
         if stage is Stage.DISPATCHED:
             over = self._over
             over[request.request_id] = max(request.attempt, over.get(request.request_id, -1))

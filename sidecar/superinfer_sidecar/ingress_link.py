@@ -134,7 +134,7 @@ async def _read_for_ever(context: Any, link: IngressLink, desk: Desk) -> None:
         if message.HasField("hello"):
             _LOG.info("ingress connected", extra={"ingress": message.hello.ingress_id})
         if message.HasField("peers"):
-            desk.on_peers(message.peers)
+            desk.listener.peers(message.peers)
         if message.cancels:
             desk.cancel(message.cancels, link)
         if message.submits:

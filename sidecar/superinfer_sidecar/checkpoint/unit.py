@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
+from typing_extensions import override
+
 from superinfer_core.checkpoint.peers import Peer
 from superinfer_proto.slab import stream_of
 from superinfer_proto.v1 import checkpoint_pb2_grpc, sidecar_pb2
@@ -23,6 +25,7 @@ from superinfer_sidecar.checkpoint.service import CheckpointService
 from superinfer_sidecar.checkpoint.settings import CheckpointSettings
 from superinfer_sidecar.checkpoint.store import Store
 from superinfer_sidecar.desk import Desk
+from superinfer_sidecar.listener import DeskListener
 from superinfer_sidecar.peers import Peers
 from superinfer_sidecar.tracked import Stage, Tracked
 
@@ -41,7 +44,7 @@ _CHANNEL_OPTIONS: Final = (
 )
 
 
-class Checkpoints:
+class Checkpoints(DeskListener):
     """See the module."""
 
     def __init__(self, settings: CheckpointSettings, executor: str, peers: Peers, desk: Desk) -> None:
@@ -69,9 +72,7 @@ class Checkpoints:
         self._ending: dict[int, float] = {}
         self._restoring: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
-        desk.on_admitted = self.admitted
-        desk.on_left = self.left
-        desk.on_peers = self.peers
+        desk.listener = self
 
     # --- life
 
@@ -124,12 +125,14 @@ class Checkpoints:
 
     # --- news
 
+    @override
     def peers(self, message: sidecar_pb2.PeerList) -> None:
         """The ingress has told of the pool."""
         self.replicator.peers(
             Peer(peer.executor, peer.address, tuple(peer.fault_domain)) for peer in message.peers
         )
 
+    @override
     def admitted(self, request: Tracked) -> None:
         """A request is about to be queued: one that comes from elsewhere is restored first."""
         streams = _streams(request)
@@ -167,7 +170,8 @@ class Checkpoints:
         layout = self._layout()
         return sum(blocks - min(blocks, self._holdings.blocks(layout, stream)) for stream in streams) * size
 
-    def left(self, request: Tracked, finished: bool) -> None:
+    @override
+    def left(self, request: Tracked, *, finished: bool) -> None:
         """A request has left the desk: its blocks go, at once when it is finished."""
         key = (request.request_id, request.attempt)
         task = self._restoring.pop(key, None)
