@@ -3,4 +3,4 @@
 # its README and manifests/install.yaml. The output is committed; `--check` writes nothing and fails when stale.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python -m superinfer_operator.crdgen --out crds "$@"
+python -m superinfer_operator.crdgen --out crds --chart charts/superinfer/templates/crds "$@"

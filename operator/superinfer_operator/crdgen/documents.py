@@ -3,6 +3,7 @@
 `write` and `stale` touch the file system; everything else is pure.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,15 +84,40 @@ def object_schema(kind: Kind) -> Schema:
 
 def text(kind: Kind) -> str:
     """The file of a kind."""
+    return HEADER + _yaml(definition(kind))
+
+
+def chart_text(kind: Kind) -> str:
+    """The same as a template of the chart: optional, and kept on uninstallation, as contracts go with it.
+
+    Helm installs what is in its own `crds/` folder once and never upgrades it; a template is upgraded.
+    """
+    document = definition(kind)
+    metadata = document.pop("metadata")
+    body = _yaml(document)
+    if "{{" in body:
+        msg = f"{kind.name}: its schema would be taken for a template"
+        raise ValueError(msg)
+    apiversion_and_kind, _, spec = body.partition("spec:\n")
+    labels = "\n".join(f"    {name}: {value}" for name, value in sorted(metadata["labels"].items()))
+    return (
+        f"{HEADER}{{{{- if .Values.crds.enabled }}}}\n{apiversion_and_kind}metadata:\n"
+        f"  name: {metadata['name']}\n  labels:\n{labels}\n"
+        "  {{- if .Values.crds.keep }}\n  annotations:\n    helm.sh/resource-policy: keep\n  {{- end }}\n"
+        f"spec:\n{spec}{{{{- end }}}}\n"
+    )
+
+
+def _yaml(document: dict[str, Any]) -> str:
     body: str = yaml.dump(
-        definition(kind),
+        document,
         Dumper=_Plain,
         sort_keys=True,
         default_flow_style=False,
         allow_unicode=True,
         width=110,
     )
-    return HEADER + body
+    return body
 
 
 def file_name(kind: Kind) -> str:
@@ -99,20 +125,20 @@ def file_name(kind: Kind) -> str:
     return f"{GROUP}_{kind.plural}.yaml"
 
 
-def write(folder: Path) -> list[Path]:
+def write(folder: Path, text_of: Callable[[Kind], str] = text) -> list[Path]:
     """Writes one file per kind and says which."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for kind in KINDS:
         path = folder / file_name(kind)
-        path.write_text(text(kind), encoding="utf-8")
+        path.write_text(text_of(kind), encoding="utf-8")
         written.append(path)
     return written
 
 
-def stale(folder: Path) -> list[str]:
+def stale(folder: Path, text_of: Callable[[Kind], str] = text) -> list[str]:
     """Files that differ from what the models say, are missing, or belong to no kind."""
-    wanted = {file_name(kind): text(kind) for kind in KINDS}
+    wanted = {file_name(kind): text_of(kind) for kind in KINDS}
     present = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
     return sorted(name for name in wanted.keys() | present.keys() if wanted.get(name) != present.get(name))
 
