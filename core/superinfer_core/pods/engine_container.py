@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletPool, ChipletShape, EngineType
 from superinfer_core.api.v1alpha1.labels import EXECUTOR_CONTAINER
+from superinfer_core.pods.checkpoint_args import engine_checkpoint_args
 from superinfer_core.pods.paths import (
     CODE_PATH,
     DRAINED_FILE,
@@ -99,7 +100,7 @@ def _vllm_args(pool: ChipletPool, given: GivenFiles) -> list[str]:
     model = source.path if source is not None else pool.spec.model.name
     args = ["serve", "--socket", ENGINE_SOCKET, "--model", model, "--served-model-name", pool.spec.model.name]
     args += ["--grace-s", grace_seconds(pool.spec.drain_seconds, _GRACE_RESERVE_S)]
-    args += [*file_args(given), "--"]
+    args += [*file_args(given), *engine_checkpoint_args(pool), "--"]
     if engine.max_model_len is not None:
         args += ["--max-model-len", str(engine.max_model_len)]
     if engine.max_num_seqs is not None:

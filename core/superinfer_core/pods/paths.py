@@ -14,6 +14,7 @@ TMP_PATH: Final = "/tmp"  # noqa: S108 - an emptyDir of the container's own
 PROFILE_PATH: Final = "/etc/superinfer/profile/profile.json"
 POLICY_PATH: Final = "/etc/superinfer/policy/policy.yaml"
 TLS_PATH: Final = "/etc/superinfer/tls"
+CHECKPOINT_PATH: Final = f"{SHM_PATH}/superinfer"
 CODE_PATH: Final = "/opt/superinfer"
 CODE_TARGET: Final = "/superinfer-code"
 """Where the init container sees the volume: its own /opt/superinfer is what it copies from."""

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from superinfer_core.api.v1alpha1 import labels
 from superinfer_core.api.v1alpha1.chipletpool import ChipletPool
+from superinfer_core.pods.checkpoint_args import sidecar_checkpoint_args
 from superinfer_core.pods.paths import (
     DRAINED_FILE,
     ENGINE_SOCKET,
@@ -40,7 +41,7 @@ def sidecar_container(pool: ChipletPool, given: GivenFiles, settings: PodSetting
         "name": labels.SIDECAR_CONTAINER,
         "image": settings.sidecar_image,
         "imagePullPolicy": settings.pull_policy,
-        "args": [*_args(pool), *file_args(given), *_tls_args(pool, settings)],
+        "args": [*_args(pool), *file_args(given), *sidecar_checkpoint_args(pool), *_tls_args(pool, settings)],
         "env": [*common_env(), {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
         "ports": [
             _port(labels.SIDECAR_GRPC_PORT_NAME, labels.SIDECAR_GRPC_PORT),
