@@ -8,7 +8,7 @@ class DeskListener:
     """Hears nothing; see checkpoint/unit.py for one that does. Every method returns at once."""
 
     def admitted(self, request: Tracked) -> None:
-        """A request is queued; one that is marked as restoring is not handed over until that is taken back."""
+        """A request is queued; one marked as restoring is not handed over until that is taken back."""
 
     def left(self, request: Tracked, *, finished: bool) -> None:
         """An admitted request is here no longer; finished: by its own last output."""

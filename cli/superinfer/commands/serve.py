@@ -10,7 +10,7 @@ from superinfer import exit_codes
 from superinfer.output import console, errors, fail
 from superinfer.serving.console import Progress, progress_on
 from superinfer.serving.models import KNOWN, model_directory
-from superinfer.serving.options import Auth, CannotServe, Policy, ServeOptions
+from superinfer.serving.options import Auth, CannotServe, Checkpoint, Policy, ServeOptions
 from superinfer.serving.session import Interrupted, Session, StartFailed, serving, stop_on_signals
 
 HELP = """Serve a model behind SLO contracts on this machine.
@@ -60,6 +60,12 @@ def serve(
     grace_s: Annotated[float, typer.Option(min=0.1, help="Time for open streams when stopping.")] = 30.0,
     step_ms: Annotated[float, typer.Option(min=0, help="Stub: time of one step.")] = 20.0,
     prefill_ms_per_token: Annotated[float, typer.Option(min=0, help="Stub: time of one prompt token.")] = 0.2,
+    checkpoint: Annotated[
+        Checkpoint, typer.Option(help="Save KV blocks of running requests outside their engine.")
+    ] = Checkpoint.ON,
+    checkpoint_mib: Annotated[
+        int, typer.Option(min=2, help="Shared memory of each executor for that, in MiB.")
+    ] = 512,
     engine_args: Annotated[list[str] | None, typer.Argument(help="After --: arguments for vLLM.")] = None,
 ) -> None:
     """See HELP."""
@@ -84,6 +90,8 @@ def serve(
             grace_s=grace_s,
             step_ms=step_ms,
             prefill_ms_per_token=prefill_ms_per_token,
+            checkpoint=checkpoint,
+            checkpoint_mib=checkpoint_mib,
             engine_args=tuple(engine_args or ()),
         )
         options.check()

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from superinfer.serving.ports import port_in_use
+from superinfer.serving.shared_memory import SHARED_MEMORY, free_mib
 
 
 class Auth(StrEnum):
@@ -21,6 +22,13 @@ class Policy(StrEnum):
     SUPERINFER = "superinfer"
     FCFS = "fcfs"
     PRIORITY = "priority"
+
+
+class Checkpoint(StrEnum):
+    """Whether KV blocks of running requests are saved outside their engine."""
+
+    ON = "on"
+    OFF = "off"
 
 
 class CannotServe(Exception):
@@ -39,6 +47,7 @@ class ServeOptions:
         model: prepared model directory, or None for the stub.
         served_name: what clients put in `model`.
         step_ms, prefill_ms_per_token: pace of the stub.
+        checkpoint_mib: shared memory of each executor, half for its own blocks, half for its peers'.
     """
 
     served_name: str
@@ -60,6 +69,13 @@ class ServeOptions:
     step_ms: float = 20.0
     prefill_ms_per_token: float = 0.2
     engine_args: tuple[str, ...] = ()
+    checkpoint: Checkpoint = Checkpoint.OFF
+    checkpoint_mib: int = 512
+
+    @property
+    def saves_checkpoints(self) -> bool:
+        """Only our scheduler can go on with a request, and a stub has nothing to save."""
+        return self.checkpoint is Checkpoint.ON and not self.stub and self.scheduler is Policy.SUPERINFER
 
     @property
     def stub(self) -> bool:
@@ -76,6 +92,7 @@ class ServeOptions:
                 "Stop what listens there, or choose another port with --port.",
             )
         self.check_model()
+        self.check_shared_memory()
         for option, path in (("--profile", self.profile), ("--policy", self.scheduling_policy)):
             if path is not None and not path.is_file():
                 raise CannotServe(f"{option} {path} does not exist", "Check the path.")
@@ -90,6 +107,15 @@ class ServeOptions:
     def with_profile(self, profile: Path) -> "ServeOptions":
         """The same, predicting from a measured profile."""
         return replace(self, profile=profile)
+
+    def check_shared_memory(self) -> None:
+        """Raise `CannotServe` where checkpoints would not fit."""
+        needed, free = self.checkpoint_mib * self.executors, free_mib()
+        if self.saves_checkpoints and needed > free:
+            raise CannotServe(
+                f"checkpoints need {needed} MiB of shared memory, {free} MiB are free in {SHARED_MEMORY}",
+                "Give less with --checkpoint-mib, or none with --checkpoint off.",
+            )
 
     def check_model(self) -> None:
         """Raise `CannotServe` when there is no model where one should be."""

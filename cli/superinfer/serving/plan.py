@@ -13,6 +13,7 @@ import yaml
 
 from superinfer.serving.options import Auth, Policy, ServeOptions, omp_threads
 from superinfer.serving.process import ProcessSpec, Role
+from superinfer.serving.shared_memory import checkpoint_root
 
 UNWANTED_ENVIRONMENT = frozenset(
     {
@@ -102,6 +103,9 @@ def _executor(options: ServeOptions, name: str, run_dir: Path, env: Mapping[str,
             command += ["--profile", str(options.profile)]
         if options.scheduling_policy is not None:
             command += ["--policy", str(options.scheduling_policy)]
+        if options.saves_checkpoints:
+            command += ["--checkpoint-dir", str(checkpoint_root(run_dir) / name)]
+            command += ["--checkpoint-memory-mib", str(max(1, options.checkpoint_mib // 2))]
         command += ["--grace-s", str(options.grace_s), "--", *_vllm_args(options)]
     return ProcessSpec(
         name=name,
@@ -147,6 +151,12 @@ def _sidecar(options: ServeOptions, executor: str, run_dir: Path, env: Mapping[s
         command += ["--policy", str(options.scheduling_policy)]
     if options.scheduler is not Policy.SUPERINFER:
         command += ["--order", "fcfs", "--admission", "skip"]
+    if options.saves_checkpoints:
+        command += [
+            *("--checkpoint-dir", str(checkpoint_root(run_dir) / executor)),
+            *("--checkpoint-store-mib", str(max(1, options.checkpoint_mib // 2))),
+            *("--checkpoint-peers", "Any"),  # of one machine: no farther one is to be had
+        ]
     name = executor.replace("executor", "sidecar")
     return ProcessSpec(
         name=name,

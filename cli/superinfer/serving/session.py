@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 
+from superinfer.serving import shared_memory
 from superinfer.serving.console import Progress
 from superinfer.serving.options import ServeOptions
 from superinfer.serving.plan import ServePlan, plan
@@ -52,6 +53,7 @@ async def serving(options: ServeOptions, progress: Progress, stop: asyncio.Event
         StartFailed: a process was given up before all were ready.
         Interrupted: `stop` was set while starting.
     """
+    shared_memory.remove_left_behind()
     run_dir = Path(tempfile.mkdtemp(prefix="superinfer-"))
     contracts = options.contracts or run_dir / "contracts"
     contracts.mkdir(exist_ok=True)
@@ -70,6 +72,7 @@ async def serving(options: ServeOptions, progress: Progress, stop: asyncio.Event
         raise
     finally:
         await _stop(supervisor, progress)
+        shared_memory.remove(run_dir)
         if not failed:
             shutil.rmtree(run_dir, ignore_errors=True)
 
