@@ -12,6 +12,7 @@ COMMANDS: Final = {
     "serve": ("superinfer_executor.serving.command", "serve a model: vLLM in process, on a Unix socket"),
     "stub": ("superinfer_executor.stub.command", "the engine stub: no model, for tests and benchmarks"),
     "wait-drained": ("superinfer_executor.drained", "wait for the sidecar's end: a pod's preStop hook"),
+    "node-agent": ("superinfer_executor.node_agent.command", "read this node's GPUs, publish NodeTopology"),
     "models": ("superinfer_executor.models.command", "prepare a model directory"),
 }
 

@@ -111,7 +111,7 @@ def judge_xid(xid: int, gi_id: int | None) -> Verdict:
     known = _XIDS.get(xid)
     if known is None:
         level = FaultLevel.GPU if gi_id is None else FaultLevel.INSTANCE
-        return Verdict(_BAD, level, Healing.RESET if gi_id is None else Healing.QUIET, "Xid")
+        return Verdict(_BAD, level, Healing.RESET if gi_id is None else Healing.QUIET, f"Xid{xid}")
     if known.level is FaultLevel.INSTANCE and gi_id is None:
         return Verdict(known.state, FaultLevel.GPU, known.healing, known.reason)
     return known
