@@ -25,9 +25,6 @@ from superinfer_core.prediction.profile import Profile, ProfileInvalid
 from superinfer_operator.watching.objects import TextRecord
 from superinfer_operator.watching.pools import PoolRecord
 
-MAX_NAME_CHARACTERS: Final = 40
-"""Executor names, the Service's name and a label value have to fit what follows the pool's name."""
-
 PROFILE_ITEM: Final = "profile.json"
 POLICY_ITEM: Final = "policy.yaml"
 
@@ -95,13 +92,6 @@ def set_up(record: PoolRecord, texts: Texts, settings: PodSettings) -> PoolSetup
 
 
 def _refused(pool: ChipletPool, settings: PodSettings) -> Refusal | None:
-    name = pool.metadata.name or ""
-    if len(name) > MAX_NAME_CHARACTERS:
-        return Refusal(
-            PoolReason.NAME_TOO_LONG,
-            f"{name} has {len(name)} characters and executors are named after it; use at most "
-            f"{MAX_NAME_CHARACTERS}",
-        )
     problems = template_problems(template_document(pool))
     if problems:
         return Refusal(PoolReason.INVALID_SPEC, "; ".join(problem.describe() for problem in problems[:5]))
