@@ -6,6 +6,7 @@ bug becomes one 500 with a request id and a log line, never a broken connection 
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -140,8 +141,10 @@ class Application:
                 raise self._no_such(method, path)
         except Refused as error:
             status = error.status or status_of(error.refusal.code, self._config.infeasible_status)
-            allow = [(b"allow", error.allow.encode())] if error.allow is not None else []
-            exchange.refuse(error.refusal, status, allow, close=error.close)
+            more = [(b"allow", error.allow.encode())] if error.allow is not None else []
+            if error.retry_after_ms is not None:
+                more.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_ms / 1000.0))))
+            exchange.refuse(error.refusal, status, more, close=error.close)
 
     def _no_such(self, method: str, path: str) -> Refused:
         known = path in COMPLETION_PATHS or any(path == other for _, other in self._exact)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -53,7 +54,7 @@ class Ingress:
         self._store = ContractStore(
             self._surroundings.source, changed=self._contracts_changed, pools=self._surroundings.pools
         )
-        self._fleet = Fleet(config, ingress_id=config.name, version=_VERSION)
+        self._fleet = Fleet(config, ingress_id=_own_name(config), version=_VERSION)
         self._ledgers = LedgerBudget(config.limits.ledger_tokens)
         self._metrics.watch(self._accounts, self._fleet, self._ledgers, _monotonic_ms)
         self._access = None if config.access_log == "Off" else LineSink(sys.stderr, close=False)
@@ -152,6 +153,11 @@ class Ingress:
             self._access.add(access_line(record, as_json=as_json, unix_s=time.time()))
         if self._requests is not None:
             self._requests.add(json.dumps(record.as_json(), separators=(",", ":")))
+
+
+def _own_name(config: Config) -> str:
+    """In a cluster all replicas have one configuration, and each the name of its pod."""
+    return config.name if config.kubernetes is None else os.environ.get("POD_NAME", config.name)
 
 
 def _salt_key(path: Path | None) -> bytes | None:

@@ -273,24 +273,26 @@ class _Snapshot:
 
     def _executors(self) -> Iterator[Metric]:
         serving = GaugeMetricFamily(
-            "superinfer_executor_serving", "1 while it takes new work", labels=["executor", "engine"]
+            "superinfer_executor_serving", "1 while it takes new work", labels=["executor", "pool", "engine"]
         )
         running = GaugeMetricFamily(
-            "superinfer_executor_requests", "Requests this ingress has there", labels=["executor"]
+            "superinfer_executor_requests", "Requests this ingress has there", labels=["executor", "pool"]
         )
         backlog = GaugeMetricFamily(
-            "superinfer_executor_backlog_ms", "Predicted wait of the lowest rank", labels=["executor"]
+            "superinfer_executor_backlog_ms", "Predicted wait of the lowest rank", labels=["executor", "pool"]
         )
         pressure = GaugeMetricFamily(
-            "superinfer_executor_back_pressure", "Queued / capacity", labels=["executor"]
+            "superinfer_executor_back_pressure", "Queued / capacity", labels=["executor", "pool"]
         )
         for link in self._fleet.links:
+            # Two pools of one name, in different namespaces, have executors of the same names.
+            label = [link.name, link.settings.pool]
             engine = "unknown"
             if link.engine is not None:
                 engine = engine_pb2.EngineType.Name(link.engine.type).removeprefix("ENGINE_TYPE_").lower()
-            serving.add_metric([link.name, engine], 1.0 if link.serving else 0.0)
-            running.add_metric([link.name], len(link.requests))
+            serving.add_metric([*label, engine], 1.0 if link.serving else 0.0)
+            running.add_metric(label, len(link.requests))
             if link.load is not None:
-                backlog.add_metric([link.name], link.load.backlog_ms)
-                pressure.add_metric([link.name], link.load.back_pressure)
+                backlog.add_metric(label, link.load.backlog_ms)
+                pressure.add_metric(label, link.load.back_pressure)
         yield from (serving, running, backlog, pressure)

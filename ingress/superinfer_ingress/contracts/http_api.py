@@ -225,8 +225,8 @@ def _not_allowed(method: str, allowed: str) -> Refused:
 
 
 def _not_written(error: NotWritten) -> Refused:
-    refusal = Refusal(RefusalCode.INVALID_REQUEST, str(error), retry_after_ms=error.retry_after_ms)
-    return Refused(refusal, status=error.status)
+    refusal = Refusal(RefusalCode.INVALID_REQUEST, str(error))
+    return Refused(refusal, status=error.status, retry_after_ms=error.retry_after_ms)
 
 
 def _owned_elsewhere(owned: OwnedElsewhere) -> Refused:

@@ -46,13 +46,21 @@ class Refused(Exception):
     """A request is not served; carries why. `status` overrides the table where HTTP has a closer one."""
 
     def __init__(
-        self, refusal: Refusal, *, status: int | None = None, close: bool = False, allow: str | None = None
+        self,
+        refusal: Refusal,
+        *,
+        status: int | None = None,
+        close: bool = False,
+        allow: str | None = None,
+        retry_after_ms: float | None = None,
     ) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
         self.status = status
         self.close = close
         self.allow = allow
+        self.retry_after_ms = retry_after_ms
+        """Where the code by itself says nothing of retrying."""
 
 
 def refused(code: RefusalCode, message: str, param: str | None = None) -> Refused:
