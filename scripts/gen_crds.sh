@@ -4,3 +4,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python -m superinfer_operator.crdgen --out crds --chart charts/superinfer/templates/crds "$@"
+python scripts/gen_chart_readme.py "$@"
+python scripts/gen_install.py "$@"

@@ -1,0 +1,267 @@
+"""What the chart installs, flag by flag, and that the programs it starts understand what it tells them."""
+
+import json
+import re
+import subprocess
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from charts.tests.rendering import CHART, EVERYTHING, NAMESPACE, REPOSITORY, Chart, Refused, container, helm
+
+from superinfer_executor.node_agent.command import parse_arguments
+from superinfer_ingress.config import Config, load_config
+from superinfer_operator import cleanup
+from superinfer_operator.hosting.command import RunCommand, add_arguments, run_command
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.mark.parametrize("settings", [(), EVERYTHING], ids=["defaults", "everything"])
+def test_helm_finds_nothing_to_complain_about(chart: Chart, settings: tuple[str, ...]) -> None:
+    flags = [flag for setting in settings for flag in ("--set", setting)]
+    assert "[WARNING]" not in helm("lint", "--strict", str(CHART), *flags)
+
+
+@pytest.mark.parametrize(
+    ("setting", "appears", "disappears"),
+    [
+        pytest.param("crds.enabled=false", set(), {"CustomResourceDefinition"}, id="no CRDs"),
+        pytest.param("networkPolicies.enabled=false", set(), {"NetworkPolicy"}, id="no network policies"),
+        pytest.param("cleanup.enabled=false", set(), {"Job"}, id="no hook"),
+        pytest.param("nodeAgent.enabled=true", {"DaemonSet"}, set(), id="node agent"),
+        pytest.param("monitoring.enabled=true", {"ServiceMonitor", "PodMonitor"}, set(), id="monitors"),
+        pytest.param(
+            "ingress.autoscaling.enabled=true", {"HorizontalPodAutoscaler"}, set(), id="autoscaling"
+        ),
+        pytest.param(
+            "ingress.podDisruptionBudget.enabled=false", set(), {"PodDisruptionBudget"}, id="no budget"
+        ),
+        pytest.param("ingress.cacheSalt.enabled=false", set(), {"Secret"}, id="a salt for each replica"),
+        pytest.param("ingress.cacheSalt.existingSecret=mine", set(), {"Secret"}, id="a salt of one's own"),
+    ],
+)
+def test_flags_bring_and_take_whole_kinds(
+    chart: Chart, setting: str, appears: set[str], disappears: set[str]
+) -> None:
+    plain = {document["kind"] for document in chart.render().documents}
+    with_flag = {document["kind"] for document in chart.render(setting).documents}
+    assert with_flag - plain == appears
+    assert plain - with_flag == disappears
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param("ingress.replica=3", id="a misspelt value"),
+        pytest.param("ingress.auth=None", id="a word that is none"),
+        pytest.param("ingress.replicas=-1", id="out of bounds"),
+        pytest.param("tls.enabled=yes", id="text for a boolean"),
+        pytest.param("nope.enabled=true", id="an unknown section"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(chart: Chart, setting: str) -> None:
+    with pytest.raises(Refused, match=r"values don't meet the specifications|additional properties|at '/"):
+        chart.render(setting)
+
+
+def test_the_schema_knows_every_value_and_is_closed() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def unknown(node: Any, at: dict[str, Any], path: str) -> list[str]:
+        if not isinstance(node, dict) or "properties" not in at:
+            return []
+        assert at["additionalProperties"] is False, path
+        lost = [f"{path}.{name}" for name in node if name not in at["properties"]]
+        inner = [
+            found
+            for name, child in node.items()
+            if name in at["properties"]
+            for found in unknown(child, at["properties"][name], f"{path}.{name}")
+        ]
+        return lost + inner
+
+    assert unknown(values, schema, "") == []
+
+
+def operator_command(chart: Chart, *settings: str) -> RunCommand:
+    pod = chart.render(*settings).one("Deployment", "superinfer-operator")["spec"]["template"]
+    command, *flags = container(pod, "operator")["args"]
+    assert command == "run"
+    parser = ArgumentParser()
+    add_arguments(parser)
+    return run_command(parser.parse_args(flags))
+
+
+def test_the_operator_understands_its_arguments(chart: Chart) -> None:
+    settings = operator_command(chart).settings
+    assert settings.namespace == NAMESPACE
+    assert settings.pods.sidecar_image == "superinfer/sidecar:dev"
+    assert settings.pods.stub_image == "superinfer/executor-stub:dev"
+    assert settings.pods.code_image == "superinfer/executor-wheel:dev"
+    assert (settings.pods.tls, settings.manage_certificates) == (True, True)
+
+
+def test_what_the_operator_is_told_follows_the_values(chart: Chart) -> None:
+    settings = operator_command(
+        chart,
+        "image.registry=registry.example.com/si",
+        "image.tag=1.2",
+        "image.pullPolicy=Always",
+        "image.pullSecrets={one,two}",
+        "tls.enabled=false",
+        "executors.injectCode=false",
+        "executors.engineImage=vllm/vllm-openai:v9",
+        "operator.nodeGraceSeconds=7",
+    ).settings
+    assert settings.pods.sidecar_image == "registry.example.com/si/sidecar:1.2"
+    assert settings.pods.engine_image == "vllm/vllm-openai:v9"
+    assert settings.pods.code_image == ""
+    assert settings.pods.pull_policy == "Always"
+    assert settings.pods.pull_secrets == ("one", "two")
+    assert not settings.pods.tls
+    assert settings.planner.node_grace_s == 7
+
+
+def ingress_config(chart: Chart, tmp_path: Path, *settings: str) -> Config:
+    path = tmp_path / "config.yaml"
+    path.write_text(chart.render(*settings).one("ConfigMap", "superinfer-ingress")["data"]["config.yaml"])
+    return load_config(path)
+
+
+def test_the_ingress_understands_its_configuration(chart: Chart, tmp_path: Path) -> None:
+    config = ingress_config(chart, tmp_path)
+    assert config.kubernetes is not None
+    assert config.kubernetes.namespace == NAMESPACE
+    assert config.kubernetes.service == "superinfer-ingress"
+    assert (config.host, config.port, config.auth) == ("0.0.0.0", 8000, "Required")
+    assert (config.without_contract, config.infeasible_status) == ("Reject", 425)
+    assert config.tls is not None
+    assert not config.insecure
+
+
+def test_what_the_ingress_is_told_follows_the_values(chart: Chart, tmp_path: Path) -> None:
+    config = ingress_config(
+        chart, tmp_path, "tls.enabled=false", "ingress.auth=Open", "ingress.config.limits.inFlight=9"
+    )
+    assert (config.tls, config.insecure, config.auth, config.limits.in_flight) == (None, True, "Open", 9)
+
+
+def test_every_file_the_ingress_reads_is_mounted(chart: Chart, tmp_path: Path) -> None:
+    config = ingress_config(chart, tmp_path)
+    pod = chart.render().one("Deployment", "superinfer-ingress")["spec"]["template"]
+    mounted = {mount["mountPath"] for mount in container(pod, "ingress")["volumeMounts"]}
+    assert config.tls is not None
+    assert config.cache_salt_key_file is not None
+    for path in (config.tls.ca, config.tls.cert, config.tls.key, config.cache_salt_key_file):
+        assert str(path.parent) in mounted
+
+
+def test_another_configuration_rolls_the_ingress(chart: Chart) -> None:
+    def annotations(*settings: str) -> dict[str, str]:
+        deployment = chart.render(*settings).one("Deployment", "superinfer-ingress")
+        return dict(deployment["spec"]["template"]["metadata"]["annotations"])
+
+    assert annotations() != annotations("ingress.infeasibleStatus=429")
+    assert annotations() == annotations("operator.logLevel=DEBUG")
+
+
+def test_the_ingress_outlives_its_own_draining(chart: Chart, tmp_path: Path) -> None:
+    settings = ("ingress.shutdownGraceSeconds=100", "ingress.shutdownDelaySeconds=7")
+    config = ingress_config(chart, tmp_path, *settings)
+    deployment = chart.render(*settings).one("Deployment", "superinfer-ingress")
+    granted = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert granted > config.shutdown_grace + config.shutdown_delay
+
+
+def test_autoscaling_and_a_fixed_number_do_not_fight(chart: Chart) -> None:
+    assert chart.render().one("Deployment", "superinfer-ingress")["spec"]["replicas"] == 2
+    scaled = chart.render("ingress.autoscaling.enabled=true").one("Deployment", "superinfer-ingress")
+    assert "replicas" not in scaled["spec"]
+
+
+def test_there_is_one_operator_at_a_time(chart: Chart) -> None:
+    spec = chart.render().one("Deployment", "superinfer-operator")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_the_hook_runs_before_uninstallation_and_is_understood(chart: Chart) -> None:
+    job = chart.render("cleanup.timeoutSeconds=33").one("Job", "superinfer-cleanup")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
+    command, *flags = container(job["spec"]["template"], "cleanup")["args"]
+    parser = ArgumentParser()
+    cleanup.add_arguments(parser)
+    assert command == "cleanup"
+    assert parser.parse_args(flags).timeout_s == 33
+    assert job["spec"]["activeDeadlineSeconds"] > 33
+
+
+def test_the_node_agent_understands_its_arguments(chart: Chart, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_NAME", "node-1")
+    pod = chart.render(*EVERYTHING).one("DaemonSet", "superinfer-node-agent")["spec"]["template"]
+    agent = container(pod, "node-agent")
+    options = parse_arguments(agent["args"])
+    assert options.node_name == "node-1"
+    assert str(options.pod_resources.parent) in {mount["mountPath"] for mount in agent["volumeMounts"]}
+
+
+@pytest.mark.parametrize("settings", [(), EVERYTHING], ids=["defaults", "everything"])
+def test_selectors_select_what_they_should(chart: Chart, settings: tuple[str, ...]) -> None:
+    rendered = chart.render(*settings)
+    pods = {name: pod["metadata"]["labels"] for name, pod in rendered.pods()}
+    for document in rendered.documents:
+        spec = document.get("spec", {})
+        selector = spec.get("podSelector") or spec.get("selector") or {}
+        wanted = selector.get("matchLabels", selector)
+        if document["kind"] not in (
+            "Service",
+            "NetworkPolicy",
+            "PodDisruptionBudget",
+            "Deployment",
+            "DaemonSet",
+        ):
+            continue
+        matching = [name for name, labels in pods.items() if wanted.items() <= labels.items()]
+        assert len(matching) == 1, (document["kind"], document["metadata"]["name"], matching)
+
+
+def test_the_crds_are_those_of_the_repository(chart: Chart) -> None:
+    for path in sorted((REPOSITORY / "crds").glob("*.yaml")):
+        document = yaml.safe_load(path.read_text())
+        rendered = chart.render().one("CustomResourceDefinition", document["metadata"]["name"])
+        assert rendered["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+        assert rendered == document
+    assert "annotations" not in chart.render("crds.keep=false").all("CustomResourceDefinition")[0]["metadata"]
+
+
+def test_dashboards_show_only_metrics_that_exist(chart: Chart) -> None:
+    sources = "\n".join(
+        path.read_text()
+        for member in ("ingress", "sidecar", "operator")
+        for path in sorted((REPOSITORY / member / f"superinfer_{member}").rglob("*.py"))
+    )
+    boards = chart.render(*EVERYTHING).one("ConfigMap", "superinfer-dashboards")["data"]
+    assert len(boards) == 2
+    for text in boards.values():
+        expressions = [target["expr"] for panel in json.loads(text)["panels"] for target in panel["targets"]]
+        for name in {
+            name for expression in expressions for name in re.findall(r"superinfer_\w+", expression)
+        }:
+            base = re.sub(r"_(total|bucket|sum|count)$", "", name)
+            short = base.removeprefix("superinfer_operator_")
+            assert f'"{base}"' in sources or f'"{short}"' in sources or f"}}_{short}" in sources, name
+
+
+@pytest.mark.parametrize("script", ["gen_chart_readme.py", "gen_install.py"])
+def test_what_is_generated_from_the_chart_is_up_to_date(chart: Chart, script: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / "scripts" / script), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
