@@ -209,6 +209,21 @@ def test_the_node_agent_understands_its_arguments(chart: Chart, monkeypatch: pyt
     assert str(options.pod_resources.parent) in {mount["mountPath"] for mount in agent["volumeMounts"]}
 
 
+def test_a_mocked_library_is_mounted_where_the_agent_looks(
+    chart: Chart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODE_NAME", "node-1")
+    rendered = chart.render("nodeAgent.enabled=true", "nodeAgent.mock=true", "nodeAgent.holdSeconds=5")
+    pod = rendered.one("DaemonSet", "superinfer-node-agent")["spec"]["template"]
+    agent = container(pod, "node-agent")
+    options = parse_arguments(agent["args"])
+    assert options.hold_s == 5
+    mounts = {mount["mountPath"]: mount["name"] for mount in agent["volumeMounts"]}
+    volume = mounts[next(path for path in mounts if options.library.is_relative_to(path) and path != "/")]
+    (host,) = [v["hostPath"]["path"] for v in pod["spec"]["volumes"] if v["name"] == volume]
+    assert host == "/var/lib/superinfer-gpumock"
+
+
 @pytest.mark.parametrize("settings", [(), EVERYTHING], ids=["defaults", "everything"])
 def test_selectors_select_what_they_should(chart: Chart, settings: tuple[str, ...]) -> None:
     rendered = chart.render(*settings)

@@ -67,6 +67,9 @@ priorityClassName: {{ . }}
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: POD_UID
   valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+# There is no such user in the images, and some libraries ask for its name.
+- name: USER
+  value: superinfer
 - name: HOME
   value: /tmp
 - name: TMPDIR
