@@ -196,8 +196,7 @@ class _PeerLink:
             await call.write(greeting)
             ack = await call.read()
         if ack is grpc.aio.EOF:
-            await call.code()
-            raise ConnectionError(await call.details() or "refused")
+            raise ConnectionError("it ended the stream at once")
         self.copies.reconnect(ack, self._owner.live)
         self.up = True
         self.wake.set()
