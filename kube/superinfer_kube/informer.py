@@ -66,6 +66,7 @@ class Change(Generic[T]):
         object: as parsed; the last known one where it was deleted; None where it could not be parsed.
         document: as the server sent it; empty where a deletion was found by listing.
         problem: why it could not be parsed.
+        former: what was known of it before; None where it is new or could not be parsed.
     """
 
     kind: ChangeKind
@@ -73,6 +74,12 @@ class Change(Generic[T]):
     object: T | None = None
     document: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
+    former: T | None = None
+
+    @property
+    def matters(self) -> bool:
+        """Whether anything of what was parsed changed; a status somebody writes often does not."""
+        return self.kind is not ChangeKind.MODIFIED or bool(self.problem) or self.object != self.former
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,23 +221,24 @@ class Informer(Generic[T]):
             known = self._versions.pop(key, None) is not None
             before = self._objects.pop(key, None)
             if known:
-                yield Change(ChangeKind.DELETED, key, before, document)
+                yield Change(ChangeKind.DELETED, key, before, document, former=before)
             return
         version = document["metadata"].get("resourceVersion", "")
         former = self._versions.get(key)
         if former is not None and former == version:
             return
         self._versions[key] = version
+        before = self._objects.get(key)
         kind = ChangeKind.ADDED if former is None else ChangeKind.MODIFIED
         try:
             parsed = self._parse(document)
         except (ValueError, KeyError, TypeError) as error:
             _log.warning("%s %s cannot be read: %s", self.resource.plural, key, error)
             self._objects.pop(key, None)
-            yield Change(kind, key, None, document, problem=str(error))
+            yield Change(kind, key, None, document, problem=str(error), former=before)
             return
         self._objects[key] = parsed
-        yield Change(kind, key, parsed, document)
+        yield Change(kind, key, parsed, document, former=before)
 
     def _heard(self) -> None:
         self.heard_s = monotonic()

@@ -94,6 +94,19 @@ async def test_what_is_there_comes_first_then_every_change_once(client, namespac
     assert dict(watched.informer.objects) == {Key(namespace, "new"): "green"}
 
 
+async def test_a_change_of_what_nobody_reads_does_not_matter(client, namespace, follow):
+    await client.create(CONFIG_MAPS, config_map(namespace, "a", "red"))
+    watched = follow(client, namespace)
+    await watched.until(lambda told: len(told) == 2)
+    await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"size": "small"}})
+    await client.patch(CONFIG_MAPS, "a", namespace, {"data": {"colour": "blue"}})
+    await watched.until(lambda told: len(told) == 4)
+    assert [(c.former, c.object, c.matters) for c in watched.changes[2:]] == [
+        ("red", "red", False),
+        ("red", "blue", True),
+    ]
+
+
 async def test_a_selector_sees_what_enters_and_leaves(client, namespace, follow):
     watched = follow(client, namespace, labels="kind=seen")
     await watched.until(lambda told: len(told) == 1)

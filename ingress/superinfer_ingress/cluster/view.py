@@ -150,7 +150,9 @@ class ClusterView:
         while True:
             try:
                 async for change in informer.changes():
-                    on_change(change)
+                    # The operator writes status all the time; only what is served by counts here.
+                    if change.matters:
+                        on_change(change)
             except Exception:  # noqa: BLE001 - a bug in one watch must not end the others
                 _log.exception("following %s failed; going on", informer.resource.plural)
             await asyncio.sleep(_AFTER_BUG_S)
