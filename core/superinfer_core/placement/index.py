@@ -51,6 +51,8 @@ class PlacementIndex:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.settings = snapshot.settings
+        self._typical = snapshot.typical
+        self._more_labels = frozenset(snapshot.labels)
         self.nodes = {node.name: node for node in snapshot.nodes}
         self.pools = {pool.key: pool for pool in snapshot.pools}
         self.executors = {executor.name: executor for executor in snapshot.executors}
@@ -66,7 +68,8 @@ class PlacementIndex:
         self._stale: set[str] = set(self.nodes)
         self._waiting: set[str] = set()
         self._dirty: set[str] = set(self.pools) | set(self.of_pool)
-        self._expiring: set[str] = set()
+        self._away: set[str] = {node.name for node in snapshot.nodes if not node.ready}
+        self._held_on: dict[str, str] = {}
         self._rebuild()
 
     def apply(self, change: Change) -> None:
@@ -78,11 +81,13 @@ class PlacementIndex:
             self._list(executor)
         for name in change.gone_nodes:
             self.nodes.pop(name, None)
+            self._away.discard(name)
             self.fleet.drop(name)
             self._touch_node(name)
             self.failed.pop(name, None)
         for node in change.nodes:
             self.nodes[node.name] = node
+            (self._away.discard if node.ready else self._away.add)(node.name)
             self._touch_node(node.name)
         for name, uses in change.foreign.items():
             self.foreign[name] = uses
@@ -93,8 +98,7 @@ class PlacementIndex:
         for pool in change.pools:
             self.pools[pool.key] = pool
             self._dirty.add(pool.key)
-        known = self._labels() <= set(self.fleet.label_keys) and self._domains() <= self.fleet.domains
-        if change.pools and not known:
+        if not all(self._known(pool) for pool in change.pools):
             self._rebuild()
 
     def plan(self, now: float) -> Plan:
@@ -119,13 +123,10 @@ class PlacementIndex:
         self._stale |= planner.touched
         plan = draft.plan()
         wake = [hold.until for hold in self.holds.values() if now < hold.until < float("inf")]
-        wake += [
-            node.not_ready_since + self.settings.node_grace_s
-            for node in self.nodes.values()
-            if not node.ready
-            and node.not_ready_since is not None
-            and node.not_ready_since + self.settings.node_grace_s > now
-        ]
+        for name in self._away:
+            since = self.nodes[name].not_ready_since
+            if since is not None and since + self.settings.node_grace_s > now:
+                wake.append(since + self.settings.node_grace_s)
         return replace(plan, memory=PlannerMemory(dict(self.holds)), wake_at=min(wake, default=None))
 
     def _list(self, executor: RunningExecutor) -> None:
@@ -151,14 +152,21 @@ class PlacementIndex:
     def _rebuild(self) -> None:
         """Make the fleet anew: pools ask about labels it does not know."""
         self.fleet = Fleet(self.nodes.values(), self._labels(), self._domains(), self.settings)
+        self._label_keys = frozenset(self.fleet.label_keys)
         mix: dict[ChipletDemand, int] = {}
-        for pool in self.pools.values():
-            mix[pool.chiplet] = mix.get(pool.chiplet, 0) + pool.replicas
+        wanted = ((pool.chiplet, pool.replicas) for pool in self.pools.values())
+        for chiplet, weight in wanted if self._typical is None else self._typical:
+            mix[chiplet] = mix.get(chiplet, 0) + weight
         self.fitting = Fitting(mix)
         self._stale = set(self.nodes)
 
-    def _labels(self) -> set[str]:
-        return {key for pool in self.pools.values() for key in pool.node_selector}
+    def _labels(self) -> frozenset[str]:
+        return self._more_labels | {key for pool in self.pools.values() for key in pool.node_selector}
+
+    def _known(self, pool: PoolDemand) -> bool:
+        """Whether the fleet knows all that the pool asks about nodes."""
+        levels = {_SPREAD_LEVELS[level] for level in pool.spread if level in _SPREAD_LEVELS}
+        return pool.node_selector.keys() <= self._label_keys and levels <= self.fleet.domains
 
     def _domains(self) -> frozenset[str]:
         levels = {level for pool in self.pools.values() for level in pool.spread}
@@ -173,6 +181,7 @@ class PlacementIndex:
             found = dict(failing(self.nodes[name], self.settings, now))
             if found:
                 self.failed[name] = found
+                self._held_on.update(dict.fromkeys(found, name))
             if before.keys() != found.keys():
                 self._touch_node(name)
         if self.failed or self.holds:
@@ -186,8 +195,10 @@ class PlacementIndex:
 
     def _due(self, now: float) -> set[str]:
         """Nodes that change by time alone: patience or a hold-down has ended."""
-        due = {name for name, node in self.nodes.items() if not node.ready}
-        return due | ({name for name, node in self.nodes.items() if node.topology} if self.holds else set())
+        ended = {
+            domain for domain, hold in self.holds.items() if hold.until <= now and domain in self._held_on
+        }
+        return self._away | {self._held_on.pop(domain) for domain in ended}
 
 
 def _ordered(executors: Iterable[RunningExecutor]) -> tuple[RunningExecutor, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from superinfer_core.api.v1alpha1.labels import RACK_LABEL, ZONE_LABEL
-from superinfer_core.placement.demand import PoolDemand
+from superinfer_core.placement.demand import ChipletDemand, PoolDemand
 from superinfer_core.placement.node import Node
 
 
@@ -141,7 +141,15 @@ class PlannerMemory:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The world as it was gathered."""
+    """The world as it was gathered.
+
+    Attributes:
+        nodes, pools, executors, foreign: what there is.
+        memory: what the plan before handed on.
+        settings: durations and label names.
+        typical: chiplets with their weights, which room is kept for; None: those of the pools.
+        labels: further node labels that pools yet to come may ask about (an index then need not be rebuilt).
+    """
 
     nodes: tuple[Node, ...]
     pools: tuple[PoolDemand, ...]
@@ -149,3 +157,5 @@ class Snapshot:
     foreign: tuple[ForeignUse, ...] = ()
     memory: PlannerMemory = field(default_factory=PlannerMemory)
     settings: PlannerSettings = field(default_factory=PlannerSettings)
+    typical: tuple[tuple[ChipletDemand, int], ...] | None = None
+    labels: tuple[str, ...] = ()

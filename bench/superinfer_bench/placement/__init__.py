@@ -1,0 +1,1 @@
+"""How fast placement plans, and how full it gets a cluster compared with other policies."""
