@@ -1,0 +1,120 @@
+"""The index kept by difference plans as validly, and explains as well, as a plan of the whole snapshot."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from placement_cases import UNHEALTHY, gpu, pool, random_nodes, random_pools, switched
+from placement_world import World, check_valid
+
+from superinfer_core.placement import plan
+from superinfer_core.placement.demand import PoolDemand
+from superinfer_core.placement.index import Change, PlacementIndex
+from superinfer_core.placement.node import Node
+from superinfer_core.placement.outcome import Plan
+
+NOW = 1000.0
+
+
+def _difference(world: World, before: World, index: PlacementIndex) -> Change:
+    nodes, old_nodes = ({n.name: n for n in w.nodes} for w in (world, before))
+    pools, old_pools = ({p.key: p for p in w.pools} for w in (world, before))
+    return Change(
+        nodes=tuple(n for name, n in nodes.items() if old_nodes.get(name) is not n),
+        pools=tuple(p for key, p in pools.items() if old_pools.get(key) is not p),
+        executors=tuple(e for name, e in world.executors.items() if index.executors.get(name) is not e),
+        gone_nodes=tuple(old_nodes.keys() - nodes.keys()),
+        gone_pools=tuple(old_pools.keys() - pools.keys()),
+        gone_executors=tuple(index.executors.keys() - world.executors.keys()),
+    )
+
+
+@st.composite
+def _steps(draw: st.DrawFn) -> list[tuple[str, int]]:
+    kinds = st.sampled_from(("cordon", "sicken", "remove", "add", "scale", "more", "drop", "revise"))
+    return draw(st.lists(st.tuples(kinds, st.integers(0, 9)), min_size=1, max_size=6))
+
+
+def _turn(world: World, kind: str, which: int, spare: tuple[PoolDemand, ...]) -> None:
+    """Change one thing."""
+    if kind == "add":
+        world.nodes += (switched(f"new{len(world.nodes)}-{which}", gpus=2),)
+    elif kind == "more":
+        fresh = {p.key: p for p in spare if p.key not in {q.key for q in world.pools}}
+        world.pools += tuple(list(fresh.values())[:1])
+    elif world.nodes and kind in ("cordon", "sicken", "remove"):
+        node: Node = world.nodes[which % len(world.nodes)]
+        if kind == "remove":
+            world.nodes = tuple(other for other in world.nodes if other is not node)
+        elif kind == "cordon":
+            world.replace_node(replace(node, schedulable=not node.schedulable))
+        elif node.topology is not None and node.topology.gpus:
+            gpus = list(node.topology.gpus)
+            at = which % len(gpus)
+            gpus[at] = replace(gpus[at], health=UNHEALTHY)
+            world.replace_node(replace(node, topology=replace(node.topology, gpus=tuple(gpus))))
+    elif world.pools and kind in ("scale", "drop", "revise"):
+        one = world.pools[which % len(world.pools)]
+        if kind == "drop":
+            world.pools = tuple(other for other in world.pools if other is not one)
+        elif kind == "scale":
+            world.replace_pool(replace(one, replicas=which))
+        else:
+            world.replace_pool(replace(one, revision=f"r{which}"))
+
+
+def _ends(made: Plan) -> list[tuple[str, str]]:
+    return sorted((ended.name, ended.reason.value) for ended in (*made.drain, *made.delete))
+
+
+@settings(max_examples=150)
+@given(random_nodes(), random_pools(), random_pools(8), _steps())
+def test_changes_by_difference_are_as_good_as_planning_anew(
+    nodes: tuple[Node, ...],
+    pools: tuple[PoolDemand, ...],
+    spare: tuple[PoolDemand, ...],
+    steps: list[tuple[str, int]],
+) -> None:
+    spare = tuple(replace(one, key=f"{one.key}-spare") for one in spare)
+    world = World(nodes, pools)
+    index = PlacementIndex(world.snapshot())
+    world.do(index.plan(NOW))
+    for kind, which in steps:
+        before = World(world.nodes, world.pools)
+        _turn(world, kind, which, spare)
+        full = plan(world.snapshot(), NOW)
+        index.apply(_difference(world, before, index))
+        made = index.plan(NOW)
+        assert _ends(made) == _ends(full)
+        for one in made.unplaced:
+            told = sorted(name for refusal in one.refusals for name in refusal.nodes)
+            assert told == sorted(node.name for node in world.nodes)
+        # As many executors find a place; which ones may differ where pools compete.
+        assert {u.pool for u in full.unplaced} == {u.pool for u in made.unplaced}
+        world.do(made)
+        world.executors = {
+            name: e for name, e in world.executors.items() if e.pool in {p.key for p in world.pools}
+        }
+        check_valid(world)
+        before = World(world.nodes, world.pools)
+        index.apply(_difference(world, before, index))
+
+
+def test_a_pool_nothing_happened_to_is_not_planned_again() -> None:
+    world = World((switched("a"), switched("b")), (pool("one", 2, gpu()), pool("two", 2, gpu())))
+    index = PlacementIndex(world.snapshot())
+    world.do(index.plan(NOW))
+    index.apply(Change(executors=tuple(world.executors.values())))
+    index.plan(NOW)
+    bigger = pool("two", 3, gpu())
+    index.apply(Change(pools=(bigger,)))
+    made = index.plan(NOW)
+    assert {kept.assignment.pool for kept in made.keep} == {"ns/two"}
+    assert [a.slot for a in made.create] == [2]
+
+
+def test_planning_does_not_take_anything_until_it_is_applied() -> None:
+    index = PlacementIndex(World((switched("a", gpus=2),), (pool("one", 2, gpu()),)).snapshot())
+    first = index.plan(NOW)
+    index.apply(Change(pools=(pool("one", 2, gpu()),)))
+    assert index.plan(NOW).create == first.create
