@@ -84,6 +84,8 @@ class Application:
             limits=self._config.limits,
         )
         path: str = scope["path"]
+        if self._completions.leaving:
+            exchange.writer.close_after()  # the next request of this connection finds another replica
         try:
             if path in COMPLETION_PATHS and scope["method"] == "POST":
                 await self._completions.handle(exchange, path, self.asker)

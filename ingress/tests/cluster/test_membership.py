@@ -177,5 +177,7 @@ def test_a_terminating_replica_serves_until_everybody_has_heard_of_it(world, kit
     ingress = world.ingress(shutdownDelay=3)
     ingress.process.child.terminate()
     kit.until(lambda: ingress.client.get("/readyz").status_code == 503, "the probe to fail")
-    assert ingress.chat(2, headers=kit.under("chat")).status_code == 200
+    answer = ingress.chat(2, headers=kit.under("chat"))
+    assert answer.status_code == 200
+    assert answer.headers["connection"] == "close"
     assert ingress.process.child.wait(20) == 0
