@@ -38,12 +38,18 @@ class Hosting:
         kopf.on.startup(registry=registry)(self._start)
         kopf.on.cleanup(registry=registry)(self._stop)
         kopf.on.login(registry=registry)(self._login)
+        identity: Any = self._command.settings.instance
         page = self._page()
         port = await page.start(self._command.host, self._command.port)
         _log.info("probes and metrics on port %d", port)
         try:
             await kopf.operator(
-                registry=registry, settings=_kopf_settings(), clusterwide=True, stop_flag=self._ended
+                registry=registry,
+                settings=_kopf_settings(),
+                # Its own guess asks for the user's name, and in a container there may be none.
+                identity=identity,
+                clusterwide=True,
+                stop_flag=self._ended,
             )
         finally:
             await page.stop()

@@ -5,6 +5,16 @@ from typing import Any
 import pytest
 
 from crdgen.samples import CONTRACT, NODE, REMOVE, SMALL_POOL, changed
+from superinfer_core.api.v1alpha1.pool_status import (
+    MAX_CHIPLETS,
+    MAX_UNPLACED,
+    MAX_UNPLACED_NODES,
+    ChipletPoolStatus,
+    ChipletState,
+    ChipletStatus,
+    NodeRefusal,
+    UnplacedStatus,
+)
 from superinfer_core.api.v1alpha1.status import effective_status
 from superinfer_core.contract.parse import stored_from_resource
 from superinfer_core.contract.resolution import resolve_contracts
@@ -204,3 +214,42 @@ def test_the_category_lists_all_kinds(superinfer_api: ApiServer, namespace: str)
     superinfer_api.request("POST", f"{BASE}/namespaces/{namespace}/slocontracts", CONTRACT)
     listed = superinfer_api.kubectl("get", "superinfer", "-n", namespace, "-o", "name").split()
     assert {"chipletpool.superinfer.dev/small", "slocontract.superinfer.dev/checkout-chat"} <= set(listed)
+
+
+def test_the_status_of_a_large_and_badly_placed_pool_fits(superinfer_api: ApiServer, namespace: str) -> None:
+    long_name = "n" * 63
+    status = ChipletPoolStatus(
+        replicas=10_000,
+        ready_replicas=512,
+        chiplets=[
+            ChipletStatus(
+                executor=f"{'p' * 40}-{slot}-1",
+                node=f"{long_name}-{slot}",
+                resource="nvidia.com/mig-3g.71gb",
+                device_ids=[f"MIG-{'u' * 36}" for _ in range(8)],
+                fault_domain=[f"level/{long_name}" for _ in range(5)],
+                state=ChipletState.READY,
+            )
+            for slot in range(MAX_CHIPLETS)
+        ],
+        unplaced=[
+            UnplacedStatus(
+                slot=slot,
+                reason="DevicesInUse",
+                message="m" * 1024,
+                nodes=[
+                    NodeRefusal(node=f"{long_name}-{node}", constraint="DevicesInUse", message="m" * 1024)
+                    for node in range(MAX_UNPLACED_NODES)
+                ],
+            )
+            for slot in range(MAX_UNPLACED)
+        ],
+    )
+    path = store(
+        superinfer_api,
+        f"{BASE}/namespaces/{namespace}/chipletpools",
+        SMALL_POOL,
+        status.model_dump(mode="json", exclude_none=True),
+    )
+    _, stored = superinfer_api.request("GET", path)
+    assert len(stored["status"]["chiplets"]) == MAX_CHIPLETS
