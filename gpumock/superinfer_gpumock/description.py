@@ -50,6 +50,13 @@ class MigStrategy(StrEnum):
     NONE = "none"
 
 
+class Offer(StrEnum):
+    """Through what the node's devices are allocated; never through both, they would be given out twice."""
+
+    DEVICE_PLUGIN = "DevicePlugin"
+    DRA = "DRA"
+
+
 class MigInstance(Model):
     """One GPU instance with a compute instance of the same size in it."""
 
@@ -171,6 +178,7 @@ class Description(Model):
         "580.95.05"
     )
     cuda_version: Annotated[str, StringConstraints(strict=True, pattern=r"^\d+\.\d+$")] = "13.0"
+    offer: Offer = Offer.DEVICE_PLUGIN
     mig_strategy: MigStrategy = MigStrategy.MIXED
     gpus: Annotated[tuple[Gpu, ...], Field(min_length=1, max_length=MAX_GPUS)]
     nvlink: Annotated[NvSwitch | Direct, Field(discriminator="type")] | None = None

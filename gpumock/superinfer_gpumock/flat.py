@@ -57,18 +57,19 @@ def flatten(node: MockNode) -> str:
     return "\n".join([*lines, "end"]) + "\n"
 
 
+def copy_engines(profile: MigProfile, architecture: str) -> int:
+    """Copy engines of an instance, as NVIDIA's guide lists them."""
+    count = profile.compute_slices + (1 if profile.whole and architecture != "ampere" else 0)
+    return 2 * count if architecture == "blackwell" else count
+
+
 def _profile(profile: MigProfile, architecture: str) -> str:
     assert profile.profile_id is not None
-    copy_engines = profile.compute_slices
-    if profile.whole and architecture != "ampere":
-        copy_engines += 1
-    if architecture == "blackwell":
-        copy_engines *= 2
     starts = ",".join(str(start) for start in profile.starts)
     return (
         f"profile {_PROFILE_INDEX[profile.profile_id]} {profile.profile_id} {profile.memory_slices}"
         f" {profile.compute_slices} {profile.max_instances} {profile.memory_mib} {profile.multiprocessors}"
-        f" {copy_engines} {starts} {profile.name}"
+        f" {copy_engines(profile, architecture)} {starts} {profile.name}"
     )
 
 

@@ -24,6 +24,7 @@ from superinfer_gpumock.description import (
     MigInstance,
     MigStrategy,
     NvSwitch,
+    Offer,
     RemappedRows,
 )
 
@@ -67,6 +68,7 @@ class MockNode:
     product: GpuProduct
     driver_version: str
     cuda_version: str
+    offer: Offer
     mig_strategy: MigStrategy
     gpus: tuple[MockGpu, ...]
     links: tuple[tuple[int, ...], ...]
@@ -96,6 +98,7 @@ def resolve(description: Description, node_name: str) -> MockNode:
         product=product,
         driver_version=description.driver_version,
         cuda_version=description.cuda_version,
+        offer=description.offer,
         mig_strategy=description.mig_strategy,
         gpus=gpus,
         links=_links(description),

@@ -1,4 +1,4 @@
-"""`python -m superinfer_gpumock plugin`: the MOCK device plugin of a node, until SIGTERM."""
+"""`python -m superinfer_gpumock plugin`: the MOCK device plugin and DRA driver of a node, until SIGTERM."""
 
 import argparse
 import asyncio
@@ -12,35 +12,35 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from superinfer_gpumock.cluster import ClusterSide
 from superinfer_gpumock.deviceplugin.daemon import PluginDaemon
 from superinfer_gpumock.deviceplugin.registrar import DEFAULT_DIRECTORY as KUBELET_DIRECTORY
+from superinfer_gpumock.dra.plugin import Places
 from superinfer_gpumock.live import DEFAULT_DIRECTORY, LiveNode
-from superinfer_gpumock.node import MockNode
-from superinfer_gpumock.publishing import FIELD_MANAGER, NodePublisher
+from superinfer_gpumock.publishing import FIELD_MANAGER
 from superinfer_gpumock.source import Source
 from superinfer_kube.client import KubeClient
-from superinfer_kube.errors import KubeError
 
 _LOG = logging.getLogger(__name__)
 LIBRARY_NAME: Final = "libnvidia-ml.so.1"
 IMAGE_LIBRARY: Final = Path("/opt/superinfer/gpumock") / LIBRARY_NAME
-_RETRY_S: Final = 5.0
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="superinfer_gpumock plugin", description=__doc__)
-    parser.add_argument("--node-name", default=os.environ.get("NODE_NAME", ""), help="default: $NODE_NAME")
-    parser.add_argument("--descriptions", type=Path, help="directory of <node name or label value>.json")
-    parser.add_argument("--description", type=Path, help="one file, whatever the node is called")
-    parser.add_argument("--dir", type=Path, default=DEFAULT_DIRECTORY, help="live description (%(default)s)")
-    parser.add_argument(
-        "--kubelet-dir", type=Path, default=KUBELET_DIRECTORY, help="device plugin sockets (%(default)s)"
-    )
-    parser.add_argument(
-        "--library", type=Path, default=IMAGE_LIBRARY, help="mock libnvidia-ml to put into --dir"
-    )
-    parser.add_argument("--no-kube", action="store_true", help="neither read nor write the Node object")
+    option = parser.add_argument
+    option("--node-name", default=os.environ.get("NODE_NAME", ""), help="default: $NODE_NAME")
+    option("--descriptions", type=Path, help="directory of <node name or label value>.json")
+    option("--description", type=Path, help="one file, whatever the node is called")
+    option("--dir", type=Path, default=DEFAULT_DIRECTORY, help="live description (%(default)s)")
+    option("--kubelet-dir", type=Path, default=KUBELET_DIRECTORY, help="device plugin sockets (%(default)s)")
+    option("--library", type=Path, default=IMAGE_LIBRARY, help="mock libnvidia-ml to put into --dir")
+    option("--registry-dir", type=Path, default=Places().registry, help="DRA registration (%(default)s)")
+    option("--plugins-dir", type=Path, default=Places().plugins, help="DRA socket (%(default)s)")
+    option("--cdi-dir", type=Path, default=Places().cdi, help="CDI files of claims (%(default)s)")
+    option("--kubeconfig", type=Path, help="instead of the pod's service account")
+    option("--no-kube", action="store_true", help="no labels, no DRA: only the device plugin")
     options = parser.parse_args(argv)
     if not options.node_name:
         parser.error("--node-name is missing and NODE_NAME is not set")
@@ -58,37 +58,23 @@ async def run(options: argparse.Namespace, stop: asyncio.Event) -> None:
         return found is not None and live.install(found, options.node_name)
 
     async with contextlib.AsyncExitStack() as stack:
-        publisher = None
+        cluster = None
         if not options.no_kube:
-            client = KubeClient.connect(field_manager=FIELD_MANAGER)
+            client = KubeClient.connect(field_manager=FIELD_MANAGER, kubeconfig=options.kubeconfig)
             stack.push_async_callback(client.close)
-            publisher = NodePublisher(client, options.node_name)
-        to_publish: asyncio.Queue[MockNode] = asyncio.Queue()
-        daemon = PluginDaemon(live, options.kubelet_dir, on_node=to_publish.put, refresh=refresh)
+            places = Places(options.registry_dir, options.plugins_dir, options.cdi_dir)
+            cluster = ClusterSide(client, source, places)
+        on_node = None if cluster is None else cluster.take
+        daemon = PluginDaemon(live, options.kubelet_dir, on_node=on_node, refresh=refresh)
         tasks = [asyncio.create_task(daemon.run()), asyncio.create_task(stop.wait())]
-        if publisher is not None:
-            tasks.append(
-                asyncio.create_task(publisher.follow_label(lambda label: setattr(source, "label", label)))
-            )
-            tasks.append(asyncio.create_task(_publish(publisher, to_publish)))
+        if cluster is not None:
+            tasks.append(asyncio.create_task(cluster.run()))
         done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
         for task in done:
             task.result()
-
-
-async def _publish(publisher: NodePublisher, nodes: asyncio.Queue[MockNode]) -> None:
-    while True:
-        node = await nodes.get()
-        while True:
-            try:
-                await publisher.publish(node)
-                break
-            except KubeError as error:
-                _LOG.warning("MOCK labels not published, will retry: %s", error)
-                await asyncio.sleep(_RETRY_S)
 
 
 def install_library(library: Path, directory: Path) -> None:

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from superinfer_kube.testing.fixtures import apiserver, namespace  # noqa: F401
+
 
 @pytest.fixture(scope="session")
 def library_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:

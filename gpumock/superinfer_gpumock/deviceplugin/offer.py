@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from superinfer_gpumock.description import DescriptionInvalid, MigStrategy
+from superinfer_gpumock.description import DescriptionInvalid, MigStrategy, Offer
 from superinfer_gpumock.node import MockGpu, MockNode
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
@@ -31,6 +31,8 @@ def mig_resource(profile: str) -> str:
 
 def offered(node: MockNode) -> Mapping[str, tuple[Device, ...]]:
     """Devices by resource; raises DescriptionInvalid where the strategy does not fit the GPUs."""
+    if node.offer is not Offer.DEVICE_PLUGIN:
+        return {}
     if node.mig_strategy is MigStrategy.SINGLE:
         _check_single(node)
     resources: dict[str, list[Device]] = {}

@@ -1,0 +1,74 @@
+"""The mock's side towards the API server: labels, the description label, ResourceSlices, and the DRA driver.
+
+Promise: what could not be written is tried again until it is written or out of date; the device plugin does
+not wait for any of it. One event loop.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from superinfer_gpumock.description import Offer
+from superinfer_gpumock.dra.plugin import MockDraDriver, Places, serving
+from superinfer_gpumock.dra.publishing import SlicePublisher
+from superinfer_gpumock.node import MockNode
+from superinfer_gpumock.publishing import NodePublisher
+from superinfer_gpumock.source import Source
+from superinfer_kube.client import KubeClient
+from superinfer_kube.errors import KubeError
+
+_LOG = logging.getLogger(__name__)
+_RETRY_S: Final = 5.0
+
+
+class ClusterSide:
+    """Publishes one node and serves its DRA driver."""
+
+    def __init__(self, client: KubeClient, source: Source, places: Places) -> None:
+        self._source = source
+        self._places = places
+        self._labels = NodePublisher(client, source.node_name)
+        self._slices = SlicePublisher(client, source.node_name)
+        self._node: MockNode | None = None
+        self._news = asyncio.Event()
+        self._dra_wanted = asyncio.Event()
+
+    async def take(self, node: MockNode) -> None:
+        """The node is this now."""
+        self._node = node
+        self._news.set()
+        if node.offer is Offer.DRA:
+            self._dra_wanted.set()
+
+    async def run(self) -> None:
+        """Publish and serve until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._labels.follow_label(self._set_label))
+            tasks.create_task(self._slices.follow(self._news.set))
+            tasks.create_task(self._publish())
+            tasks.create_task(self._serve())
+
+    def _set_label(self, value: str) -> None:
+        self._source.label = value
+
+    async def _publish(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            node = self._node
+            if node is None:
+                continue
+            try:
+                await self._labels.publish(node)
+                await self._slices.publish(node)
+            except KubeError as error:
+                _LOG.warning("MOCK node not published, will retry: %s", error)
+                await asyncio.sleep(_RETRY_S)
+                self._news.set()
+
+    async def _serve(self) -> None:
+        """The DRA driver, from the first description that asks for it."""
+        await self._dra_wanted.wait()
+        driver = MockDraDriver(lambda: self._node, self._slices.claim, self._places)
+        async with serving(driver, self._places):
+            await asyncio.Event().wait()
