@@ -1,7 +1,7 @@
 """The objects the cases work with: MOCK hardware, pools, contracts and keys, as plain documents.
 
-Every worker is the same MOCK node: one H200 cut into two MIG instances of 3g.71gb, and one whole H200. No GPU is
-behind them: the pool with the real engine runs vLLM on the CPU, every other pool runs the engine stub.
+Every worker is the same MOCK node: one H200 cut into two MIG instances of 3g.71gb, and one whole H200. No GPU
+is behind them: the pool with the real engine runs vLLM on the CPU, every other pool runs the engine stub.
 """
 
 from __future__ import annotations
