@@ -26,7 +26,6 @@ Document = dict[str, Any]
 _REQUEST_S: Final = 30.0
 _CONNECT_S: Final = 5.0
 _PAGE: Final = 500
-_CONNECTIONS: Final = 64
 APPLY: Final = "application/apply-patch+yaml"
 MERGE: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
