@@ -40,6 +40,16 @@ def definition(kind: Kind) -> dict[str, Any]:
             "statusReplicasPath": kind.scale.status_replicas,
             "labelSelectorPath": kind.scale.selector,
         }
+    version: dict[str, Any] = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": object_schema(kind)},
+        "subresources": subresources,
+        "additionalPrinterColumns": [_column(column) for column in kind.columns],
+    }
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -58,16 +68,7 @@ def definition(kind: Kind) -> dict[str, Any]:
                 "categories": [CATEGORY],
             },
             "scope": kind.scope.value,
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": object_schema(kind)},
-                    "subresources": subresources,
-                    "additionalPrinterColumns": [_column(column) for column in kind.columns],
-                }
-            ],
+            "versions": [version],
         },
     }
 

@@ -51,6 +51,8 @@ class Kind:
     model: type[ApiModel]
     columns: tuple[Column, ...]
     scale: Scale | None = None
+    selectable: tuple[str, ...] = ()
+    """Fields for `--field-selector`."""
 
 
 def condition(kind: str, what: str, column: str = "") -> Column:
@@ -95,6 +97,7 @@ SLOCONTRACT: Final = Kind(
         Column("Parent", ".status.effective.parent", description="Contract it inherits from.", priority=1),
         _AGE,
     ),
+    selectable=(".spec.serviceID", ".spec.poolRef.name", ".spec.tier"),
 )
 
 CHIPLETPOOL: Final = Kind(
@@ -118,6 +121,7 @@ CHIPLETPOOL: Final = Kind(
         _AGE,
     ),
     Scale(".spec.replicas", ".status.replicas", ".status.selector"),
+    selectable=(".spec.model.name", ".spec.chiplet.shape", ".spec.engine.type"),
 )
 
 NODETOPOLOGY: Final = Kind(

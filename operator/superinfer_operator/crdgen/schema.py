@@ -32,6 +32,7 @@ _KEPT: Final = frozenset(
         "type",
         "x-kubernetes-list-map-keys",
         "x-kubernetes-list-type",
+        "x-kubernetes-map-type",
         "x-kubernetes-preserve-unknown-fields",
         "x-kubernetes-validations",
     }

@@ -216,6 +216,34 @@ def test_the_category_lists_all_kinds(superinfer_api: ApiServer, namespace: str)
     assert {"chipletpool.superinfer.dev/small", "slocontract.superinfer.dev/checkout-chat"} <= set(listed)
 
 
+@pytest.mark.parametrize(
+    ("plural", "selector", "want"),
+    [
+        pytest.param("slocontracts", "spec.poolRef.name=smollm", ["checkout-chat"], id="contracts of a pool"),
+        pytest.param("slocontracts", "spec.tier=Bronze", [], id="contracts of a tier"),
+        pytest.param("chipletpools", "spec.chiplet.shape=CPU", ["small"], id="pools of a shape"),
+    ],
+)
+def test_objects_can_be_selected_by_what_matters(
+    superinfer_api: ApiServer, namespace: str, plural: str, selector: str, want: list[str]
+) -> None:
+    base = f"{BASE}/namespaces/{namespace}"
+    superinfer_api.request("POST", f"{base}/chipletpools", SMALL_POOL)
+    superinfer_api.request("POST", f"{base}/slocontracts", CONTRACT)
+    _, found = superinfer_api.request("GET", f"{base}/{plural}?fieldSelector={selector}")
+    assert [item["metadata"]["name"] for item in found["items"]] == want
+
+
+def test_a_reference_has_one_owner(superinfer_api: ApiServer, namespace: str) -> None:
+    path = f"{BASE}/namespaces/{namespace}/slocontracts/shared"
+    head = {"apiVersion": "superinfer.dev/v1alpha1", "kind": "SLOContract", "metadata": {"name": "shared"}}
+    one = head | {"spec": {"poolRef": {"name": "a", "namespace": "models"}}}
+    other = head | {"spec": {"poolRef": {"name": "b"}}}
+    assert superinfer_api.apply(path, one, manager="one")[0] == 201
+    _, after = superinfer_api.apply(path, other, manager="other")
+    assert after["spec"]["poolRef"] == {"name": "b"}
+
+
 def test_the_status_of_a_large_and_badly_placed_pool_fits(superinfer_api: ApiServer, namespace: str) -> None:
     long_name = "n" * 63
     status = ChipletPoolStatus(

@@ -51,14 +51,22 @@ class ObjectMeta(ApiModel):
     deletion_timestamp: ShortText | None = None
 
 
+_WHOLE: Final = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
+"""A reference has one owner: half of one writer's and half of another's would name a third object."""
+
+
 class LocalRef(ApiModel):
     """An object of the same namespace, by name."""
+
+    model_config = _WHOLE
 
     name: DnsName = Field(description="Name of the object, in the same namespace.")
 
 
 class NamespacedRef(ApiModel):
     """An object by name, in the same namespace unless another is named."""
+
+    model_config = _WHOLE
 
     name: DnsName = Field(description="Name of the object.")
     namespace: DnsLabel | None = Field(
