@@ -129,7 +129,8 @@ def _claim_any(devices: Devices, kind: NodeKind, place: int, resource: str) -> b
     if not gpu.known and gpu.resource != resource:
         return False
     for number in reversed(range(len(gpu.pieces))):
-        fits = not gpu.known or mig_resource(gpu.pieces[number].profile.name) == resource
+        # Under MIG strategy single instances go by the name of whole GPUs.
+        fits = resource in (gpu.resource, mig_resource(gpu.pieces[number].profile.name))
         if fits and not state >> number & 1:
             devices.states[place] |= 1 << number
             return True

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from heapq import heappush
 from typing import Final
 
+from superinfer_core.api.v1alpha1.chipletpool import ChipletShape
 from superinfer_core.api.v1alpha1.labels import GPU_CLIQUE_LABEL, GPU_RESOURCE
+from superinfer_core.placement.demand import ChipletDemand
 from superinfer_core.placement.devices import Devices, claim
-from superinfer_core.placement.hardware import GpuKind, NodeKind, describe
+from superinfer_core.placement.hardware import MIG_STRATEGY_LABEL, GpuKind, NodeKind, describe
 from superinfer_core.placement.node import Node, Taint
 from superinfer_core.placement.snapshot import ForeignUse, HoldDown, PlannerSettings, RunningExecutor
 from superinfer_core.placement.standing import Standing, repelling, standing
@@ -55,6 +57,7 @@ class FleetNode:
         standing: why it gets nothing new, None if it may.
         devices: states of its GPUs.
         free: allocatable less used, by resource name.
+        single: its MIG instances go by the name of whole GPUs (MIG strategy single).
         load: executors on it.
         group: where it is listed; None where it gets nothing new.
     """
@@ -68,8 +71,15 @@ class FleetNode:
     standing: Standing | None
     devices: Devices
     free: dict[str, int]
+    single: bool = False
     load: int = 0
     group: Group | None = None
+
+    def resource_of(self, chiplet: ChipletDemand) -> str | None:
+        """The extended resource a chiplet goes by here."""
+        if self.single and chiplet.shape is ChipletShape.MIG:
+            return GPU_RESOURCE
+        return chiplet.resource
 
 
 class Fleet:
@@ -117,7 +127,18 @@ class Fleet:
         kind, kind_number = self._kind(node)
         found = self._facts_of(node)
         facts, facts_number = self._facts.setdefault(found, (found, len(self._facts)))
-        made = FleetNode(number, node, kind, kind_number, facts, facts_number, None, Devices.empty(kind), {})
+        made = FleetNode(
+            number,
+            node,
+            kind,
+            kind_number,
+            facts,
+            facts_number,
+            None,
+            Devices.empty(kind),
+            {},
+            node.labels.get(MIG_STRATEGY_LABEL) == "single",
+        )
         self.nodes[number] = made
         return made
 

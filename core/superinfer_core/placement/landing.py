@@ -122,7 +122,7 @@ def _chiplet(
 ) -> Chiplet:
     demand = pool.chiplet
     with_plugin = pool.allocation is Allocation.DEVICE_PLUGIN
-    resource = demand.resource if with_plugin else None
+    resource = node.resource_of(demand) if with_plugin else None
     kind = node.kind.gpus[places[0]]
     if demand.shape is ChipletShape.GPU:
         exact = with_plugin and needs_exact_devices(node.kind, demand)

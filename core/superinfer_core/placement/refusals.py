@@ -12,7 +12,7 @@ from superinfer_core.placement.fit import Fitting, Misfit, free_bits
 from superinfer_core.placement.fleet import Fleet, FleetNode
 from superinfer_core.placement.hardware import GpuMode
 from superinfer_core.placement.outcome import Constraint, NodeRefusal, Unplaced
-from superinfer_core.placement.search import admits, first_difference, needs
+from superinfer_core.placement.search import admits, device_count, first_difference
 
 _ORDER: Mapping[Constraint, int] = {constraint: place for place, constraint in enumerate(Constraint)}
 
@@ -49,7 +49,6 @@ class _Judge:
     def __init__(self, fleet: Fleet, fitting: Fitting, pool: PoolDemand) -> None:
         self._fleet, self._fitting, self._pool = fleet, fitting, pool
         self._admits = admits(pool, fleet.label_keys)
-        self._needs = needs(pool)
         self._hardware: dict[int, Misfit | None] = {}
 
     def refusal(self, node: FleetNode) -> Misfit:
@@ -98,9 +97,7 @@ class _Judge:
             # The GPU that comes nearest speaks for the node.
             return max((m for m in misfits if m is not None), key=lambda m: (_ORDER[m.constraint], m.message))
         if demand.shape is ChipletShape.GPU and fitting < demand.count:
-            return Misfit(
-                Constraint.NO_SUCH_DEVICE, f"with {fitting} such GPUs, {demand.count} are asked for"
-            )
+            return Misfit(Constraint.NO_SUCH_DEVICE, f"with {fitting} such GPUs ({demand.count} asked for)")
         idle = tuple(0 for _ in node.kind.gpus)
         if self._fitting.choose(node.kind, idle, demand) is None:
             return Misfit(
@@ -139,23 +136,18 @@ class _Judge:
                 Constraint.NO_NVLINK_GROUP,
                 f"with {len(usable)} free GPUs but no {demand.count} of them linked by NVLink",
             )
-        return Misfit(
-            Constraint.DEVICES_IN_USE, f"with {len(usable)} free GPUs, {demand.count} are asked for"
-        )
+        return Misfit(Constraint.DEVICES_IN_USE, f"with {len(usable)} free GPUs ({demand.count} asked for)")
 
     def _resource_refusal(self, node: FleetNode) -> Misfit:
-        for resource, amount in self._needs:
-            free = node.free.get(resource, 0)
-            if free >= amount:
-                continue
-            if resource == self._pool.chiplet.resource and resource not in node.node.allocatable:
-                return Misfit(Constraint.NO_SUCH_DEVICE, f"where no device plugin offers {resource}")
-            constraint = (
-                Constraint.DEVICES_IN_USE
-                if resource == self._pool.chiplet.resource
-                else Constraint.NODE_RESOURCES
-            )
-            return Misfit(constraint, f"with too little {resource} ({_told(resource, amount)} asked for)")
+        device, count = node.resource_of(self._pool.chiplet), device_count(self._pool)
+        if device is not None and node.free.get(device, 0) < count:
+            if device not in node.node.allocatable:
+                return Misfit(Constraint.NO_SUCH_DEVICE, f"where no device plugin offers {device}")
+            return Misfit(Constraint.DEVICES_IN_USE, f"with too little {device} ({count} asked for)")
+        for resource, amount in sorted(self._pool.requests.items()):
+            if node.free.get(resource, 0) < amount:
+                told = _told(resource, amount)
+                return Misfit(Constraint.NODE_RESOURCES, f"with too little {resource} ({told} asked for)")
         # Room was there when the pool was judged and is not offered: it was taken by a pool placed after it.
         return Misfit(Constraint.DEVICES_IN_USE, "whose devices went to other pools of this plan")
 

@@ -52,7 +52,8 @@ class Search:
     ) -> None:
         self._fleet, self._fitting, self._pool, self._spread = fleet, fitting, pool, spread
         self._admits = admits
-        self._needs = needs(pool)
+        self._requests = tuple(sorted(pool.requests.items()))
+        self._device_count = device_count(pool)
         self._cpu = pool.chiplet.shape is ChipletShape.CPU
         self._over_nodes = "node" in spread.levels
         self._aside: list[tuple[Group, int]] = []
@@ -167,7 +168,11 @@ class Search:
 
     def _has_room(self, node: FleetNode) -> bool:
         free = node.free
-        return all(free.get(resource, 0) >= amount for resource, amount in self._needs)
+        if self._device_count:
+            resource = node.resource_of(self._pool.chiplet)
+            if resource is not None and free.get(resource, 0) < self._device_count:
+                return False
+        return all(free.get(resource, 0) >= amount for resource, amount in self._requests)
 
     def _priority(self, candidate: _Candidate, node: FleetNode) -> Priority:
         facts = node.facts
@@ -187,8 +192,11 @@ class Search:
     def _take(self, candidate: _Candidate, node: FleetNode) -> Landing:
         before = candidate.group
         landing = land(node, self._pool, candidate.choice, self._fitting, self._spread, self._fleet)
-        for resource, amount in self._needs:
+        for resource, amount in self._requests:
             node.free[resource] = node.free.get(resource, 0) - amount
+        device = node.resource_of(self._pool.chiplet)
+        if device is not None and self._device_count:
+            node.free[device] = node.free.get(device, 0) - self._device_count
         node.load += 1
         self._spread.add(landing.fault_domain)
         if not self._cpu:
@@ -205,13 +213,10 @@ class Search:
         return landing
 
 
-def needs(pool: PoolDemand) -> tuple[tuple[str, int], ...]:
-    """Resources one pod of the pool asks of its node, in a fixed order."""
-    wanted: dict[str, int] = {name: amount for name, amount in pool.requests.items() if amount > 0}
-    resource = pool.chiplet.resource
-    if resource is not None and pool.allocation is Allocation.DEVICE_PLUGIN:
-        wanted[resource] = pool.chiplet.count
-    return tuple(sorted(wanted.items()))
+def device_count(pool: PoolDemand) -> int:
+    """How many of its extended resource one pod asks for: none where a ResourceClaim names its devices."""
+    plugin = pool.allocation is Allocation.DEVICE_PLUGIN and pool.chiplet.shape is not ChipletShape.CPU
+    return pool.chiplet.count if plugin else 0
 
 
 def admits(pool: PoolDemand, label_keys: tuple[str, ...]) -> Callable[[Facts], bool]:
