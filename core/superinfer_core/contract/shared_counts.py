@@ -28,7 +28,7 @@ def counts_document(contract: EffectiveContract, counts: WindowCounts, *, covere
     }
     if any(counts.misses):
         document["misses"] = list(counts.misses)
-    document["covered"] = round(covered, 2)
+    document["covered"] = round(covered, 4)
     document["promise"] = promise_of(contract)
     return document
 
@@ -38,7 +38,8 @@ def attainment_from(contract: EffectiveContract, documents: Iterable[Mapping[str
 
     Counts of another promise, and what is no counts at all, are left out.
     """
-    total, covered = WindowCounts(), 0.0
+    total = WindowCounts()
+    covered: float | None = None
     promise = promise_of(contract)
     for document in documents:
         if document.get("promise") != promise:
@@ -48,12 +49,14 @@ def attainment_from(contract: EffectiveContract, documents: Iterable[Mapping[str
                 **{field: _count(document.get(field, 0)) for field in _FIELDS},
                 misses=tuple(_count(missed) for missed in document.get("misses") or ()),
             )
-            share = min(1.0, float(document.get("covered", 0.0)))
+            share = min(1.0, max(0.0, float(document.get("covered", 0.0))))
         except (TypeError, ValueError):
             continue
+        if counts.served > counts.offered or max(counts.misses, default=0) > counts.admitted:
+            continue
         total += counts
-        covered = max(covered, share)
-    return attainment_of(contract, total, covered=covered or 1.0)
+        covered = share if covered is None else max(covered, share)
+    return attainment_of(contract, total, covered=1.0 if covered is None else covered)
 
 
 def _count(value: Any) -> int:

@@ -24,7 +24,7 @@ def published(counts, contract=CONTRACT, covered=1.0):
 
 
 def test_replicas_add_up_to_one_attainment():
-    one = WindowCounts(offered=60, served=60, admitted=50, kept=49, misses=(1, 0, 0))
+    one = WindowCounts(offered=60, served=60, admitted=60, kept=59, misses=(1, 0, 0))
     other = WindowCounts(offered=40, served=38, admitted=40, kept=36, misses=(2, 4, 0))
     together = attainment_from(CONTRACT, [published(one), published(other)])
     assert together.counts == one + other
@@ -53,6 +53,8 @@ def test_counts_of_a_former_promise_are_not_counted_for_the_new_one(edited):
         pytest.param({"offered": "ten"}, id="text"),
         pytest.param({"offered": True}, id="a truth value"),
         pytest.param({"misses": "many"}, id="misses that are none"),
+        pytest.param({"served": 99}, id="more served than asked for"),
+        pytest.param({"misses": [99]}, id="more missed than admitted"),
         pytest.param({"covered": "all"}, id="a share that is none"),
     ],
 )
@@ -68,11 +70,17 @@ def test_a_window_nobody_asked_in_is_unknown_not_broken():
     assert attainment.fulfilled
 
 
-count = st.integers(0, 10**9)
-counts = st.builds(WindowCounts, *[count] * 7, st.tuples(count, count, count))
+@st.composite
+def window_counts(draw):
+    """Counts a window can have."""
+    offered = draw(st.integers(0, 10**9))
+    admitted = draw(st.integers(0, 10**9))
+    misses = draw(st.tuples(*[st.integers(0, admitted)] * 3))
+    served = draw(st.integers(0, offered))
+    return WindowCounts(offered, served, admitted, excluded=draw(st.integers(0, 10**9)), misses=misses)
 
 
-@given(st.lists(counts, max_size=4))
+@given(st.lists(window_counts(), max_size=4))
 def test_nothing_is_lost_on_the_way(replicas):
     total = WindowCounts()
     for one in replicas:

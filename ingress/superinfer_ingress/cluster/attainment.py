@@ -29,6 +29,8 @@ from superinfer_kube.resources import CONFIG_MAPS
 
 _log = logging.getLogger("superinfer.ingress.cluster")
 
+Counts = dict[str, dict[str, Any]]
+
 COUNTS_ITEM: Final = "counts.json"
 _MOST_BYTES: Final = 900_000
 """An object may have 1 MiB."""
@@ -70,7 +72,7 @@ class AttainmentPublisher:
         self._accounts = accounts
         self._clock_ms = clock_ms
         self._every_s = every_s
-        self._published = ""
+        self._published: Counts = {}
 
     async def publish_for_ever(self) -> None:
         """Publish what changed, until cancelled; an API server that is away costs a turn."""
@@ -87,9 +89,10 @@ class AttainmentPublisher:
 
     async def publish(self) -> bool:
         """Publish now if anything changed; whether it did."""
-        text = await self._counts()
-        if text == self._published:
+        counts = await self._counts()
+        if _without_age(counts) == self._published:
             return False
+        text = msgspec.json.encode({"contracts": counts}).decode()
         name = f"{ATTAINMENT_CONFIG_MAP_PREFIX}{self._pod.name}"
         owner = {"apiVersion": "v1", "kind": "Pod", "name": self._pod.name, "uid": self._pod.uid}
         labels = {APP_NAME_LABEL: APP_NAME, APP_COMPONENT_LABEL: COMPONENT_INGRESS}
@@ -100,10 +103,10 @@ class AttainmentPublisher:
             "ownerReferences": [owner],
         }
         await self._client.apply(CONFIG_MAPS, {"metadata": metadata, "data": {COUNTS_ITEM: text}})
-        self._published = text
+        self._published = _without_age(counts)
         return True
 
-    async def _counts(self) -> str:
+    async def _counts(self) -> Counts:
         now_ms = self._clock_ms()
         found: list[tuple[int, str, dict[str, Any]]] = []
         for number, account in enumerate(tuple(self._accounts)):
@@ -123,4 +126,9 @@ class AttainmentPublisher:
             kept.append((key, document))
         if len(kept) < len(found):
             _log.warning("counts of %d contracts do not fit and are left out", len(found) - len(kept))
-        return msgspec.json.encode({"contracts": dict(sorted(kept))}).decode()
+        return dict(sorted(kept))
+
+
+def _without_age(counts: Counts) -> Counts:
+    """A window that only gets older is no reason to write."""
+    return {key: {**document, "covered": 0} for key, document in counts.items()}
