@@ -221,6 +221,14 @@ class Fleet:
             numbers = set(group.heap)
             group.heap[:] = sorted(n for n in numbers if self._listed(n, group))
 
+    def first_of(self, group: Group, but: set[str]) -> FleetNode | None:
+        """The first node of a group, by name, that is not one of `but`."""
+        for number in sorted(set(group.heap)):
+            node = self.nodes[number]
+            if node is not None and node.group is group and node.node.name not in but:
+                return node
+        return None
+
     def _listed(self, number: int, group: Group) -> bool:
         node = self.nodes[number]
         return node is not None and node.group is group

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from superinfer_core.api.v1alpha1.chipletpool import FaultDomain
+from superinfer_core.placement.advice import advise
 from superinfer_core.placement.demand import ChipletDemand, PoolDemand
 from superinfer_core.placement.fit import Fitting
 from superinfer_core.placement.fleet import Fleet
 from superinfer_core.placement.node import Node
-from superinfer_core.placement.outcome import Plan
+from superinfer_core.placement.outcome import LayoutAdvice, Plan, Unplaced
 from superinfer_core.placement.pool_plan import PlanDraft, PoolPlanner, pool_order
 from superinfer_core.placement.snapshot import (
     ForeignUse,
@@ -117,6 +118,7 @@ class PlacementIndex:
         for pool in sorted(known, key=pool_order):
             planner.decide(pool, _ordered(self.of_pool.get(pool.key, {}).values()), draft)
         planner.fill(draft)
+        advice = tuple(advise(self.fleet, self.pools, draft.unplaced)) if draft.unplaced else ()
         self._waiting -= dirty
         self._waiting |= {unplaced.pool for unplaced in draft.unplaced}
         self._dirty.clear()
@@ -127,7 +129,11 @@ class PlacementIndex:
             since = self.nodes[name].not_ready_since
             if since is not None and since + self.settings.node_grace_s > now:
                 wake.append(since + self.settings.node_grace_s)
-        return replace(plan, memory=PlannerMemory(dict(self.holds)), wake_at=min(wake, default=None))
+        if advice:
+            plan = replace(plan, unplaced=tuple(_with_layouts(one, advice) for one in plan.unplaced))
+        return replace(
+            plan, advice=advice, memory=PlannerMemory(dict(self.holds)), wake_at=min(wake, default=None)
+        )
 
     def _list(self, executor: RunningExecutor) -> None:
         self.executors[executor.name] = executor
@@ -203,3 +209,8 @@ class PlacementIndex:
 
 def _ordered(executors: Iterable[RunningExecutor]) -> tuple[RunningExecutor, ...]:
     return tuple(sorted(executors, key=lambda executor: (executor.slot, executor.incarnation, executor.name)))
+
+
+def _with_layouts(unplaced: Unplaced, advice: Iterable[LayoutAdvice]) -> Unplaced:
+    layouts = {one.node: one.config for one in advice if one.config and unplaced.pool in one.pools}
+    return replace(unplaced, layouts=layouts) if layouts else unplaced

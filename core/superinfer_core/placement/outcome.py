@@ -148,7 +148,7 @@ class Unplaced:
         reason: the constraint nearest to being met, over all nodes.
         message: a sentence in the way of kube-scheduler: 0/3 nodes can take ...: 2 ..., 1 ....
         refusals: every node once, grouped by reason.
-        layouts: MIG configurations that would make room, by node (see layout advice).
+        layouts: MIG configurations (mig-parted's names) that would make room, by node.
     """
 
     pool: str
@@ -157,6 +157,27 @@ class Unplaced:
     message: str
     refusals: tuple[NodeRefusal, ...]
     layouts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutAdvice:
+    """A MIG layout that would make room for executors without a place.
+
+    Attributes:
+        node: which.
+        device: "all" GPUs of the node, or the UUID of one that is idle.
+        config: name of mig-parted's configuration for the label nvidia.com/mig.config; None for one GPU.
+        profiles: instances each of those GPUs should have; empty: MIG off.
+        pools: whom it helps.
+        message: how many of whom.
+    """
+
+    node: str
+    device: str
+    config: str | None
+    profiles: tuple[str, ...]
+    pools: tuple[str, ...]
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +201,7 @@ class Plan:
         delete: executors with nothing left to save (failed, never started, node gone): deleted at once.
         unplaced: what has no place, with the reason node by node.
         flagged: kept against a hard constraint.
+        advice: MIG layouts that would make room for what has no place.
         memory: to be handed to the next plan.
         wake_at: when time alone may change the plan (grace or hold-down ends); None never.
     """
@@ -190,6 +212,7 @@ class Plan:
     delete: tuple[Ended, ...] = ()
     unplaced: tuple[Unplaced, ...] = ()
     flagged: tuple[Flagged, ...] = ()
+    advice: tuple[LayoutAdvice, ...] = ()
     memory: PlannerMemory = field(default_factory=PlannerMemory)
     wake_at: float | None = None
 
