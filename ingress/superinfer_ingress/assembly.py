@@ -104,6 +104,7 @@ class Ingress:
             metrics=self._metrics,
             keys=lambda: self._keys,
             surroundings=self._surroundings,
+            directory=lambda: self._store.directory,
             contracts=ContractsApi(self._store, self._accounts, _monotonic_ms).handle,
         )
         server = IngressServer(self._config, application, self._completions)

@@ -4,9 +4,10 @@ The order is the design's: the header; else the key's only contract; else the po
 `withoutContract` says. An unknown id is an error, never best effort.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from superinfer_core.contract.conflicts import PoolFacts
 from superinfer_core.contract.effective import AccessMode, EffectiveContract
 from superinfer_core.contract.headers import CONTRACT_ID, split_contract_id
 from superinfer_core.contract.problems import shown
@@ -62,6 +63,21 @@ class Asker:
             and contract.api_key_secret is not None
             and contract.api_key_secret == self.key.secret
         )
+
+
+def visible_pools(
+    directory: Directory, asker: Asker, pools: Iterable[PoolFacts] | None
+) -> frozenset[str] | None:
+    """Pools an asker may know of: those its namespaces or contracts may use; None for every pool.
+
+    One machine has no pools to tell apart (`pools` is None), and an administrator sees everything.
+    """
+    if pools is None or asker.open_mode or (asker.key is not None and asker.key.admin):
+        return None
+    namespaces = asker.key.namespaces if asker.key is not None else ()
+    own = {pool.key for pool in pools if any(pool.serves(namespace) for namespace in namespaces)}
+    contracts = (contract for contract in directory.by_key.values() if asker.may_use(contract))
+    return frozenset(own | {contract.pool for contract in contracts if contract.pool is not None})
 
 
 def select(

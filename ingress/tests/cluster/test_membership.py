@@ -33,6 +33,26 @@ def test_keys_come_from_the_one_secret_and_follow_it(world, kit, cluster_kit):
     assert ingress.chat(headers={**kit.under("chat"), **bearer("another")}).status_code == 200
 
 
+def test_a_key_sees_the_models_of_its_own_pools_only(world, kit, cluster_kit):
+    for pool in ("ours", "theirs"):
+        world.pool(pool, allowedNamespaces=[world.shop] if pool == "ours" else [])
+        world.executor(pool)
+    world.keys(world.key("shop's", namespaces=[world.shop]), world.key("everybody's", name="a", admin=True))
+    ingress = world.ingress(auth="Required")
+
+    def pools(key):
+        listed = ingress.client.get("/v1/models", headers=bearer(key)).json()["data"]
+        return {e["pool"].partition("/")[2] for model in listed for e in model["superinfer"]["executors"]}
+
+    kit.until(lambda: pools("everybody's") == {"ours", "theirs"}, "both executors")
+    assert pools("shop's") == {"ours"}
+    stranger = world.key("stranger's", namespaces=["nowhere"], name="b")
+    world.keys(stranger)
+    kit.until(lambda: ingress.client.get("/v1/models", headers=bearer("stranger's")).status_code == 200, "it")
+    assert pools("stranger's") == set()
+    assert ingress.client.get("/v1/models/stub", headers=bearer("stranger's")).status_code == 404
+
+
 def test_quotas_are_shared_by_the_ready_replicas(world, kit):
     world.pool()
     world.contract("chat", quota={"concurrency": 2})
