@@ -38,6 +38,7 @@ _SLOT_BYTES: Final = 64
 _ENTRY: Final = struct.Struct("<QQQIII4x")  # sequence, stream, slot sequence, slot, ordinal, kind
 _NUMBER: Final = struct.Struct("<Q")
 _MASK: Final = (1 << 64) - 1
+_POPULATE: Final = getattr(mmap, "MAP_POPULATE", 0)
 
 
 class SlabInvalid(Exception):
@@ -141,7 +142,8 @@ class Slab:
         if size < 2 * PAGE:
             raise SlabInvalid(f"{path} is too short to be a slab ({size} bytes)")
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        self._map = mmap.mmap(file, size, mmap.MAP_SHARED, protection)
+        # Mapped whole now: touching every page first would cost ten times the copy, in the middle of a step.
+        self._map = mmap.mmap(file, size, mmap.MAP_SHARED | _POPULATE, protection)
         self.memory = memoryview(self._map)
         magic, slots, payload_bytes, entries, self.generation, layout = _HEADER.unpack_from(self._map, 0)
         if magic != MAGIC:

@@ -44,6 +44,7 @@ _OPTIONS: Final = (
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
     ("grpc.so_reuseport", 0),
+    ("grpc.http2.max_ping_strikes", 0),  # peers ping while they have nothing to copy
 )
 
 

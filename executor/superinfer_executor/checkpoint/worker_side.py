@@ -48,6 +48,7 @@ class WorkerSide:
     def load(self, plan: StepPlan) -> None:
         """Fill cache blocks before the step computes."""
         self._failed = False
+        self._follow_store()
         if not plan.loads:
             return
         began_ns = time.perf_counter_ns()
@@ -158,17 +159,22 @@ class WorkerSide:
     def _slab_of(self, source: Source) -> Slab | None:
         if source is Source.ENGINE:
             return self._engine_slab()
+        if self._store is None or self._store.shape.layout != self._layout.identity:
+            return None
+        return self._store
+
+    def _follow_store(self) -> None:
+        """Map the sidecar's store before anything has to be loaded from it."""
         path = self._settings.store_slab
         try:
             inode = path.stat().st_ino
-            if self._store is None or inode != self._store_inode:
-                self._store, self._store_inode = Slab.open(path), inode
+            if inode != self._store_inode:
+                self._store_inode = inode
+                self._store = Slab.open(path)
+        except FileNotFoundError:
+            return
         except (OSError, SlabInvalid) as error:
             self._warn("the sidecar's checkpoint store cannot be read: %s", error)
-            return None
-        if self._store.shape.layout != self._layout.identity:
-            return None
-        return self._store
 
     def _warn(self, text: str, *details: object) -> None:
         self._warned += 1

@@ -4,6 +4,7 @@ Promise: nothing is copied until somebody wants it; what is copied has the seque
 right seal. The mapping outlives the engine, so that its blocks can still be read. Event loop only.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class Increments:
         self._counters = counters
         self._on_new = on_new
         self._seen = 0
+        self._inode = 0
         self._places: dict[bytes, tuple[int, int]] = {}
         self._by_slot: dict[int, bytes] = {}
         self.streams = StreamBook()
@@ -44,7 +46,6 @@ class Increments:
 
     def poll(self) -> None:
         """Take in what is new since the last time."""
-        self._follow()
         slab = self.slab
         if slab is None or slab.head == self._seen:
             return
@@ -113,16 +114,17 @@ class Increments:
             self._by_slot.clear()
         slab.close()
 
-    def _follow(self) -> None:
-        """Map the file, or the one that has taken its place."""
+    async def follow(self) -> None:
+        """Map the file, or the one that has taken its place; a thread does it, since it may take a second."""
         try:
             inode = self._path.stat().st_ino
         except OSError:
             return
-        if self.slab is not None and self.slab.inode == inode:
+        if inode == self._inode:
             return
+        self._inode = inode
         try:
-            slab = Slab.open(self._path)
+            slab = await asyncio.to_thread(Slab.open, self._path)
         except (OSError, SlabInvalid) as error:
             _LOG.warning("the engine's increments cannot be read: %s", error)
             return

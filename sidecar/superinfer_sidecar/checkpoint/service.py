@@ -39,14 +39,12 @@ class CheckpointService(checkpoint_pb2_grpc.CheckpointServicer):
         *,
         admits: Admits,
         orphan_s: float,
-        prepare: Callable[[], None],
     ) -> None:
         self._store = store
         self._holdings = holdings
         self._counters = counters
         self._admits = admits
         self._orphan_s = orphan_s
-        self._prepare = prepare
         self._dealt_with: dict[tuple[str, int], int] = {}
         self._streams: dict[str, object] = {}
 
@@ -59,7 +57,6 @@ class CheckpointService(checkpoint_pb2_grpc.CheckpointServicer):
             return
         if not 0 < len(greeting.executor) <= _MOST_NAME or greeting.increments or greeting.ended:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first batch says who sends, no more")
-        self._prepare()
         slab = self._store.slab
         if slab is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "no engine has been here: its layout is unknown")

@@ -4,6 +4,7 @@ Promise: only blocks of the engine's layout with the right seal are kept; memory
 needs is not displaced; what nobody needs is erased once its time is over. Event loop only; the one writer.
 """
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Hashable
@@ -44,13 +45,16 @@ class Store:
         """How many are here."""
         return len(self._table)
 
-    def fit(self, layout: str, payload_bytes: int, orphan_s: float) -> None:
-        """Be a store for this layout; one of another layout is emptied, since nobody here can read it."""
+    async def fit(self, layout: str, payload_bytes: int, orphan_s: float) -> None:
+        """Be a store for this layout; one of another layout is emptied, since nobody here can read it.
+
+        A thread takes the memory, since that may take a second.
+        """
         if self.slab is not None and self.slab.shape.layout == layout:
             return
         try:
             shape = SlabShape.of_memory(layout, payload_bytes, self._memory_bytes)
-            slab = Slab.adopt(self._path, shape, generation=secrets.randbits(64))
+            slab = await asyncio.to_thread(Slab.adopt, self._path, shape, generation=secrets.randbits(64))
         except SlabInvalid as error:
             if self.slab is not None or self._memory_bytes:
                 _LOG.error("no copies of checkpoints are kept here: %s", error)
@@ -59,7 +63,7 @@ class Store:
         if self.slab is not None:
             self.slab.close()
         self.slab = slab
-        self._table = BlockTable(shape.slots)
+        self._table = BlockTable(slab.shape.slots)
         self.streams, self._sequences = StreamBook(), {}
         self._holders, self._ending, self._away = {}, {}, {}
         self._adopt(slab, orphan_s)

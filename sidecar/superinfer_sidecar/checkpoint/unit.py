@@ -67,7 +67,6 @@ class Checkpoints(DeskListener):
             self.counters,
             admits=lambda context: peers.why_not_copy(context) or "",
             orphan_s=settings.orphan_s,
-            prepare=self._poll,
         )
         self._ending: dict[int, float] = {}
         self._restoring: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -102,7 +101,8 @@ class Checkpoints(DeskListener):
         while True:
             await asyncio.sleep(self._settings.interval_ms / 1000)
             try:
-                self._poll()
+                await self._follow()
+                self.increments.poll()
                 if loop.time() - expired_s >= _EXPIRE_EVERY_S:
                     expired_s = loop.time()
                     self._end_what_is_due()
@@ -111,11 +111,11 @@ class Checkpoints(DeskListener):
                 # A damaged file must not end what keeps the others safe.
                 _LOG.exception("checkpoints could not be followed")
 
-    def _poll(self) -> None:
-        self.increments.poll()
+    async def _follow(self) -> None:
+        await self.increments.follow()
         slab = self.increments.slab
         if slab is not None:
-            self.store.fit(slab.shape.layout, slab.shape.payload_bytes, self._settings.orphan_s)
+            await self.store.fit(slab.shape.layout, slab.shape.payload_bytes, self._settings.orphan_s)
 
     def _layout(self) -> str:
         return "" if self.store.slab is None else self.store.slab.shape.layout

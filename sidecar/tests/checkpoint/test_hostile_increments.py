@@ -14,11 +14,11 @@ ROUNDS = 400
 
 
 @pytest.fixture
-def store(tmp_path, tools):
+async def store(tmp_path, tools):
     made = Store(
         tmp_path / "store.slab", 32 * (tools.payload_bytes + 8192), CheckpointCounters(), lambda: 0.0
     )
-    made.fit(tools.layout, tools.payload_bytes, orphan_s=10.0)
+    await made.fit(tools.layout, tools.payload_bytes, orphan_s=10.0)
     yield made
     made.close()
 
