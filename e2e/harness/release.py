@@ -148,7 +148,12 @@ def clear() -> None:
 
 def door() -> Door:
     """The ingress as clients reach it: its Service, by the port it has on a worker."""
-    return Door(url=f"http://{_address(worker_names()[0])}:{NODE_PORT}", key=samples.KEY)
+    return Door(url=f"http://{_address(door_node())}:{NODE_PORT}", key=samples.KEY)
+
+
+def door_node() -> str:
+    """The worker whose port the door is."""
+    return worker_names()[0]
 
 
 def pods(component: str) -> list[Object]:

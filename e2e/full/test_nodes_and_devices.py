@@ -1,0 +1,161 @@
+"""Nodes and devices fail under serving executors: replaced elsewhere, told in events, no thrash."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from e2e.cluster.nodes import connect_nodes
+from e2e.cluster.shell import run
+from e2e.conftest import SHOP, until_ready
+from e2e.harness import release, samples
+from e2e.harness.objects import Object, condition, events, get, kubectl, listed, names, until
+from e2e.harness.traffic import Door, Outcome, Traffic
+
+POOL = "stubs"
+
+
+def _pods() -> list[Object]:
+    return listed("pods", SHOP, selector=f"superinfer.dev/pool={POOL}")
+
+
+def _living() -> list[Object]:
+    return [pod for pod in _pods() if "deletionTimestamp" not in pod["metadata"]]
+
+
+def _node_of(pod: Object) -> str:
+    return str(pod["spec"].get("nodeName") or "")
+
+
+def _made() -> int:
+    """How many executors the pool ever had: the incarnations of all its slots."""
+    return sum(int(pod["metadata"]["labels"]["superinfer.dev/incarnation"]) for pod in _living())
+
+
+@pytest.fixture
+def settled(stubs: str) -> Iterator[str]:
+    """The pool of three executors, before and after."""
+    until_ready(stubs, SHOP, executors=3)
+    yield stubs
+    until_ready(stubs, SHOP, executors=3, within_s=240)
+
+
+def test_cordoned_node_gets_nothing_new(door: Door, settled: str, gold: str) -> None:
+    """A cordoned node keeps what runs there; what is lost there is replaced on another node."""
+    victim = _living()[0]
+    node = _node_of(victim)
+    traffic = Traffic(door, model=POOL, contract=f"{SHOP}/{gold}", clients=3, max_tokens=40)
+    kubectl("cordon", node)
+    try:
+        with traffic.running():
+            until(
+                lambda: traffic.count(Outcome.SERVED), lambda seen: seen >= 3, within_s=60, what="it serves"
+            )
+            assert victim["metadata"]["name"] in names(_living()), (
+                "a cordon is no reason to take an executor away"
+            )
+            kubectl("delete", "pod", victim["metadata"]["name"], "--namespace", SHOP, "--wait=false")
+            until(
+                _living,
+                lambda seen: len(seen) == 3 and all(_node_of(pod) not in ("", node) for pod in seen),
+                within_s=120,
+                what=f"three executors, none on the cordoned {node}",
+            )
+            until_ready(POOL, SHOP, executors=3)
+    finally:
+        kubectl("uncordon", node)
+    assert traffic.failures() == []
+
+
+def test_unhealthy_device_is_left(door: Door, settled: str, gold: str) -> None:
+    """A MOCK device turns unhealthy: its executor moves elsewhere; recovery causes no thrash."""
+    victim = _living()[0]
+    node = _node_of(victim)
+    agent = next(pod for pod in listed("pods", release.GPUMOCK_NAMESPACE) if _node_of(pod) == node)
+    mock = ("exec", agent["metadata"]["name"], "--namespace", release.GPUMOCK_NAMESPACE, "--", "python", "-m")
+    traffic = Traffic(door, model=POOL, contract=f"{SHOP}/{gold}", clients=3, max_tokens=40)
+    with traffic.running():
+        kubectl(*mock, "superinfer_gpumock", "fail", "--gpu", "0", "--xid", "79")
+        try:
+            until(
+                lambda: release.offered(node, samples.MIG_RESOURCE),
+                lambda seen: seen == 0,
+                within_s=60,
+                what="the kubelet takes the GPU's instances off the offer",
+            )
+            until(
+                _living,
+                lambda seen: len(seen) == 3 and all(_node_of(pod) not in ("", node) for pod in seen),
+                within_s=180,
+                what=f"no executor is left on {node}, whose devices are unhealthy",
+            )
+            until_ready(POOL, SHOP, executors=3)
+        finally:
+            kubectl(*mock, "superinfer_gpumock", "recover", "--gpu", "0")
+        until(
+            lambda: release.offered(node, samples.MIG_RESOURCE),
+            lambda seen: seen == samples.MIG_PER_NODE,
+            within_s=60,
+            what="the devices are offered again",
+        )
+        made = _made()
+        _stays(lambda: _made() == made, for_s=20, what="nothing moves because a device came back")
+    assert traffic.failures() == []
+    assert {event["type"] for event in events(SHOP, POOL)} >= {"Normal", "Warning"}
+
+
+def test_stopped_node_is_replaced(door: Door, settled: str, gold: str) -> None:
+    """A node is stopped: its executor is made anew elsewhere, streams go on; its return moves nothing."""
+    target = _far_from_the_ingress()
+    victim = next(pod for pod in _living() if _node_of(pod) == target)
+    traffic = Traffic(door, model=POOL, contract=f"{SHOP}/{gold}", clients=4, max_tokens=60)
+    with traffic.running():
+        until(lambda: traffic.count(Outcome.SERVED), lambda seen: seen >= 4, within_s=60, what="it serves")
+        run(["docker", "stop", "--time", "1", target])
+        try:
+            until(
+                _living,
+                lambda seen: (
+                    victim["metadata"]["name"] not in names(seen)
+                    and len([pod for pod in seen if condition(pod, "Ready").get("status") == "True"]) == 3
+                    and all(_node_of(pod) != target for pod in seen)
+                ),
+                within_s=240,
+                what=f"three executors are ready, none on the stopped {target}",
+            )
+        finally:
+            run(["docker", "start", target])
+            until(
+                lambda: _address_is_known(target), bool, within_s=120, what=f"the kubelet of {target} is back"
+            )
+            connect_nodes()
+        until(
+            lambda: condition(get("node", target), "Ready").get("status"),
+            lambda seen: seen == "True",
+            within_s=120,
+            what=f"{target} is ready again",
+        )
+        until_ready(POOL, SHOP, executors=3)
+        made = _made()
+        _stays(lambda: _made() == made, for_s=20, what="nothing moves because a node came back")
+    assert traffic.failures() == []
+
+
+def _far_from_the_ingress() -> str:
+    """A worker with an executor but neither operator nor the door: what is tested is the executor's loss."""
+    used = {_node_of(pod) for pod in release.pods("operator")} | {release.door_node()}
+    return next(_node_of(pod) for pod in _living() if _node_of(pod) not in used)
+
+
+def _address_is_known(node: str) -> bool:
+    running = run(["docker", "exec", node, "sh", "-c", "pgrep -x kubelet || true"]).strip()
+    return bool(running) and bool(get("node", node)["status"].get("addresses"))
+
+
+def _stays(holds: object, *, for_s: float, what: str) -> None:
+    assert callable(holds)
+    deadline = time.monotonic() + for_s
+    while time.monotonic() < deadline:
+        assert holds(), f"did not hold: {what}"
+        time.sleep(2)
