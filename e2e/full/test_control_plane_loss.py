@@ -65,7 +65,7 @@ def test_operator_killed_twenty_times(door: Door, stubs: str, gold: str, report:
 
 
 def test_api_server_away_for_two_minutes(door: Door, stubs: str, gold: str, report: Report) -> None:
-    """The API server is gone for 2 minutes: requests are served throughout, and edits work again afterwards."""
+    """The API server is gone for 2 minutes: requests are served throughout; edits work afterwards."""
     before = names(_pods())
     traffic = Traffic(door, model=POOL, contract=f"{SHOP}/{gold}", clients=3, max_tokens=30)
     node = f"{layout.CLUSTER}-control-plane"

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-
 from e2e.harness import release
 from e2e.harness.objects import kubectl
 
