@@ -11,6 +11,12 @@ from typing import Any, Final
 from superinfer_core.api.v1alpha1 import labels
 
 _MAX_TEXT_CHARACTERS: Final = 262_144
+_OWN_LABELS: Final = (
+    labels.APP_NAME_LABEL,
+    labels.APP_COMPONENT_LABEL,
+    labels.APP_MANAGED_BY_LABEL,
+    labels.POOL_LABEL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +84,15 @@ def made_object(document: Mapping[str, Any]) -> MadeObject:
 
 
 def intent_digest(document: Mapping[str, Any]) -> str:
-    """What the operator wants of a Service or budget, whatever defaults the server adds beside it."""
+    """What the operator wants of a Service or budget, whatever the server or a person adds beside it."""
     spec = document.get("spec") or {}
-    found = (document["metadata"].get("labels") or {}).items()
+    found = document["metadata"].get("labels") or {}
     wanted = {
-        "labels": sorted(found),
+        "labels": [found.get(label) for label in _OWN_LABELS],
         "selector": spec.get("selector"),
         "clusterIP": spec.get("clusterIP"),
-        "publishNotReadyAddresses": spec.get("publishNotReadyAddresses"),
+        # The server leaves out what is false.
+        "publishNotReadyAddresses": bool(spec.get("publishNotReadyAddresses")),
         "maxUnavailable": spec.get("maxUnavailable"),
         "ports": [
             [port.get(name) for name in ("name", "port", "targetPort", "protocol", "appProtocol")]

@@ -94,7 +94,12 @@ def test_a_service_is_compared_by_what_the_operator_wants_of_it():
         }
     )
     wanted = executors_service(pool)
-    stored = {**wanted, "spec": {**wanted["spec"], "sessionAffinity": "None", "clusterIPs": ["None"]}}
+    labels = {**wanted["metadata"]["labels"], "team": "shop"}
+    stored = {
+        "metadata": {**wanted["metadata"], "labels": labels},
+        "spec": {**wanted["spec"], "sessionAffinity": "None", "clusterIPs": ["None"]},
+    }
+    del stored["spec"]["publishNotReadyAddresses"]
     assert intent_digest(stored) == intent_digest(wanted)
     stored["spec"]["publishNotReadyAddresses"] = True
     assert intent_digest(stored) != intent_digest(wanted)
