@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from superinfer_core.placement.node import RecoveryAction
-from superinfer_gpumock.description import Description, DescriptionInvalid, parse, render
+from superinfer_gpumock.description import Description, DescriptionInvalid, Offer, parse, render
 from superinfer_gpumock.deviceplugin.offer import offered
+from superinfer_gpumock.dra.slices import DRIVER, device_name, devices
 from superinfer_gpumock.examples import NAMES, example
 from superinfer_gpumock.faults import Failure, fail, recover
 from superinfer_gpumock.live import DEFAULT_DIRECTORY, LiveNode
@@ -100,7 +101,13 @@ def _changed(options: argparse.Namespace) -> str:
 
 def _summary(node: MockNode) -> str:
     lines = [f"MOCK node {node.name}: {len(node.gpus)} x {node.product.name}"]
-    for resource, devices in offered(node).items():
-        sick = [device.id for device in devices if not device.healthy]
-        lines.append(f"{resource}: {len(devices)} devices, unhealthy: {', '.join(sick) or 'none'}")
+    for resource, found in offered(node).items():
+        ids = ", ".join(device.id for device in found if not device.healthy)
+        lines.append(f"{resource}: {len(found)} devices, unhealthy: {ids or 'none'}")
+    if node.offer is Offer.DRA:
+        whole = (device_name(gpu) for gpu in node.gpus if not gpu.mig_enabled)
+        made = (device_name(gpu, item) for gpu in node.gpus if gpu.mig_enabled for item in gpu.instances)
+        everything, healthy = {*whole, *made}, {device["name"] for device in devices(node)}
+        sick = ", ".join(sorted(everything - healthy)) or "none"
+        lines.append(f"{DRIVER} (DRA): {len(everything)} devices, unhealthy: {sick}")
     return "\n".join(lines) + "\n"

@@ -25,11 +25,15 @@ class NodePublisher:
     def __init__(self, client: KubeClient, node_name: str) -> None:
         self._client = client
         self._name = node_name
+        self._published: dict[str, str] | None = None
 
     async def publish(self, node: MockNode) -> None:
         """Set the labels of the description; raises KubeError."""
-        metadata = {"name": self._name, "labels": dict(node_labels(node))}
-        await self._client.apply(NODES, {"metadata": metadata})
+        labels = dict(node_labels(node))
+        if labels == self._published:
+            return
+        await self._client.apply(NODES, {"metadata": {"name": self._name, "labels": labels}})
+        self._published = labels
         _LOG.info("MOCK labels published for %s", node.product.label)
 
     async def follow_label(self, told: Callable[[str], None]) -> None:

@@ -15,6 +15,7 @@ from superinfer_core.placement.claims import claim_spec
 from superinfer_gpumock import control, serve
 from superinfer_gpumock.description import parse
 from superinfer_gpumock.deviceplugin.offer import offered
+from superinfer_gpumock.dra.claims import cdi_spec, prepare
 from superinfer_gpumock.dra.slices import DRIVER, devices, uuids
 from superinfer_gpumock.examples import example
 from superinfer_gpumock.live import LiveNode
@@ -50,6 +51,20 @@ def test_devices_carry_the_names_of_nvidias_driver() -> None:
     whole = found["gpu-3"]["attributes"]
     assert whole["driverVersion"]["version"] == "580.95.5"
     assert whole["resource.kubernetes.io/pcieRoot"]["string"] == "pci0000:31"
+
+
+def test_all_devices_of_a_claim_are_visible_at_once() -> None:
+    results = [
+        {"request": f"device-{at}", "driver": DRIVER, "pool": NODE, "device": f"gpu-{at}"} for at in (0, 1)
+    ]
+    claim = {
+        "metadata": {"namespace": "n", "name": "c", "uid": "u"},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+    prepared = prepare(claim, "u", NODE, {"gpu-0": "GPU-a", "gpu-1": "GPU-b"})
+    spec = cdi_spec(prepared, "u")
+    assert {item.cdi_id for item in prepared} == {f"{spec['kind']}={spec['devices'][0]['name']}"}
+    assert "NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b" in spec["devices"][0]["containerEdits"]["env"]
 
 
 def test_devices_are_offered_once_only() -> None:

@@ -1,7 +1,7 @@
 """What an allocated ResourceClaim means on this node: which devices, and how a container gets to see them.
 
-Promise: pure. Containers get their devices through CDI, one CDI device per claim and request, because a
-container may use one request of a claim only.
+Promise: pure. Containers get their devices through CDI, one CDI device per claim with all devices of the
+claim: what makes devices visible is one environment variable, and of several only the last would count.
 """
 
 from collections.abc import Mapping
@@ -44,26 +44,16 @@ def prepare(claim: Mapping[str, Any], uid: str, node_name: str, uuids: Mapping[s
         if result["pool"] != node_name or result["device"] not in uuids:
             raise ClaimUnusable(f"claim {name}: {result['pool']}/{result['device']} is not on {node_name}")
         request = str(result["request"])
-        cdi_id = f"{CDI_KIND}={uid}-{request.replace('/', '-')}"
-        found.append(Prepared(request, result["device"], uuids[result["device"]], cdi_id))
+        found.append(Prepared(request, result["device"], uuids[result["device"]], f"{CDI_KIND}={uid}"))
     return found
 
 
-def cdi_spec(prepared: list[Prepared]) -> dict[str, Any]:
+def cdi_spec(prepared: list[Prepared], uid: str) -> dict[str, Any]:
     """The CDI file of a claim."""
-    by_id: dict[str, list[str]] = {}
-    for item in prepared:
-        by_id.setdefault(item.cdi_id.partition("=")[2], []).append(item.uuid)
+    visible = ",".join(item.uuid for item in prepared)
+    env = [f"NVIDIA_VISIBLE_DEVICES={visible}", f"SUPERINFER_MOCK_GPUS={DRIVER}"]
     return {
         "cdiVersion": CDI_VERSION,
         "kind": CDI_KIND,
-        "devices": [
-            {
-                "name": name,
-                "containerEdits": {
-                    "env": [f"NVIDIA_VISIBLE_DEVICES={','.join(ids)}", f"SUPERINFER_MOCK_GPUS={DRIVER}"]
-                },
-            }
-            for name, ids in by_id.items()
-        ],
+        "devices": [{"name": uid, "containerEdits": {"env": env}}],
     }

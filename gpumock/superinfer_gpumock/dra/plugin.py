@@ -130,7 +130,7 @@ class MockDraDriver(rpc.DRAPluginServicer):
         target = self._places.cdi_file(claim.uid)
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.with_name(f".{target.name}")
-        aside.write_text(json.dumps(cdi_spec(prepared)))
+        aside.write_text(json.dumps(cdi_spec(prepared, claim.uid)))
         aside.replace(target)
         return prepared
 
