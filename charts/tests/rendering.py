@@ -47,8 +47,11 @@ class Rendered:
     def pods(self) -> Iterator[tuple[str, Document]]:
         """Every pod template, by the kind and name of what makes it."""
         for document in self.documents:
+            name = f"{document['kind']}/{document['metadata']['name']}"
             if document["kind"] in ("Deployment", "DaemonSet", "Job"):
-                yield f"{document['kind']}/{document['metadata']['name']}", document["spec"]["template"]
+                yield name, document["spec"]["template"]
+            elif document["kind"] == "Pod":
+                yield name, document
 
 
 @dataclass(slots=True)

@@ -67,7 +67,7 @@ def test_restricted_admission_takes_the_pods(installed: ApiServer, chart: Chart)
     taken = {}
     for name, pod in chart.render(*EVERYTHING).pods():
         document = {"apiVersion": "v1", "kind": "Pod", "spec": pod["spec"]}
-        document["metadata"] = {"name": name.partition("/")[2], "labels": pod["metadata"]["labels"]}
+        document["metadata"] = {"name": f"try-{name.partition('/')[2]}", "labels": pod["metadata"]["labels"]}
         if "restartPolicy" not in pod["spec"]:
             document["spec"] = {**pod["spec"], "restartPolicy": "Always"}
         code, _ = installed.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", document)
@@ -76,6 +76,7 @@ def test_restricted_admission_takes_the_pods(installed: ApiServer, chart: Chart)
         "Deployment/superinfer-operator": 201,
         "Deployment/superinfer-ingress": 201,
         "Job/superinfer-cleanup": 201,
+        "Pod/superinfer-check": 201,
         "DaemonSet/superinfer-node-agent": 403,
     }
 
@@ -184,6 +185,7 @@ def test_plain_kubectl_installs_the_same(superinfer_api: ApiServer, chart: Chart
     assert names - of_helm == {f"Namespace/{NAMESPACE}"}
     assert of_helm - names == {
         "Secret/superinfer-cache-salt",
+        "Pod/superinfer-check",
         *(
             f"{kind}/superinfer-cleanup"
             for kind in ("Job", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")

@@ -152,12 +152,18 @@ class ChipletSpec(ApiModel):
     """The hardware one executor gets."""
 
     model_config = rules(
-        ("self.shape != 'MIG' || has(self.profile)", "shape MIG needs a profile"),
-        ("self.shape == 'MIG' || !has(self.profile)", "a profile is only for shape MIG"),
-        ("self.shape == 'GPU' || !has(self.count) || self.count == 1", "only whole GPUs can be grouped"),
+        ("self.shape != 'MIG' || has(self.profile)", "shape MIG needs a profile; add profile, e.g. 3g.71gb"),
+        (
+            "self.shape == 'MIG' || !has(self.profile)",
+            "a profile is only for shape MIG; remove it, or write shape: MIG",
+        ),
+        (
+            "self.shape == 'GPU' || !has(self.count) || self.count == 1",
+            "only whole GPUs can be grouped; write shape: GPU, or remove count",
+        ),
         (
             "self.shape == 'GPU' || !has(self.interconnect) || self.interconnect == 'Any'",
-            "only whole GPUs can be linked",
+            "only whole GPUs can be linked; write shape: GPU, or remove interconnect (MIG has no NVLink)",
         ),
         ("self.shape == oldSelf.shape", f"chiplet.shape {IMMUTABLE}"),
         unchanged("profile", "chiplet.profile"),
@@ -199,7 +205,12 @@ class ChipletSpec(ApiModel):
 class AutoscalingSpec(ApiModel):
     """Bounds for whoever scales the pool."""
 
-    model_config = rules(("self.minReplicas <= self.maxReplicas", "minReplicas is above maxReplicas"))
+    model_config = rules(
+        (
+            "self.minReplicas <= self.maxReplicas",
+            "minReplicas is above maxReplicas; write at most maxReplicas",
+        )
+    )
 
     min_replicas: Annotated[int, Field(strict=True, ge=0, le=10_000)] = Field(
         default=1, description="Fewest executors."
@@ -217,7 +228,10 @@ class CheckpointSpec(ApiModel):
     """How running requests are kept safe against the loss of an executor."""
 
     model_config = rules(
-        ("self.peers != 'None' || self.replicas == 0", "peers None leaves nobody to keep copies")
+        (
+            "self.peers != 'None' || self.replicas == 0",
+            "peers None leaves nobody to keep copies; write replicas: 0, or other peers",
+        )
     )
 
     interval_ms: Annotated[int, Field(strict=True, ge=1, le=60_000)] = Field(
@@ -256,15 +270,15 @@ class ChipletPoolSpec(ApiModel):
     model_config = rules(
         (
             "self.isolation == 'Shared' || self.chiplet.shape != 'CPU'",
-            "isolation other than Shared is only for MIG and GPU chiplets",
+            "isolation other than Shared is only for MIG and GPU chiplets; write isolation: Shared",
         ),
         (
             "self.isolation != 'Device' || self.chiplet.shape == 'GPU'",
-            "isolation Device is only for whole GPUs",
+            "isolation Device is only for whole GPUs; write isolation: Instance",
         ),
         (
             "self.placement.allocation != 'DRA' || self.chiplet.shape != 'CPU'",
-            "allocation DRA is only for MIG and GPU chiplets",
+            "allocation DRA is only for MIG and GPU chiplets; write allocation: DevicePlugin",
         ),
     )
 

@@ -32,15 +32,15 @@ class TolerationSpec(ApiModel):
     model_config = rules(
         (
             "has(self.key) || (has(self.operator) && self.operator == 'Exists')",
-            "without a key the operator must be Exists",
+            "without a key the operator must be Exists; add key, or operator: Exists",
         ),
         (
             "!has(self.value) || !has(self.operator) || self.operator == 'Equal'",
-            "a value is only for operator Equal",
+            "a value is only for operator Equal; remove it, or write operator: Equal",
         ),
         (
             "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
-            "tolerationSeconds is only for effect NoExecute",
+            "tolerationSeconds is only for effect NoExecute; add effect: NoExecute",
         ),
     )
 

@@ -14,7 +14,7 @@ class PodTemplateMetadata(ApiModel):
     model_config = rules(
         (
             "!has(self.labels) || self.labels.all(name, !name.startsWith('superinfer.dev/'))",
-            "labels of superinfer.dev are SuperInfer's own",
+            "labels of superinfer.dev are SuperInfer's own; use another prefix",
         ),
     )
 

@@ -41,18 +41,19 @@ RequestCount = Annotated[int, Field(ge=0, le=1_000_000_000_000_000)]
 _NO_POINTLESS_BOUND: Final = (
     "self.all(loose, self.all(tight, loose.metric != tight.metric || tight.percentile <= loose.percentile"
     " || tight.targetMs >= loose.targetMs))",
-    "an objective is looser than one of the same metric at a higher percentile, which includes it",
+    "an objective is looser than one of the same metric at a higher percentile, which includes it; "
+    "tighten or remove it",
 )
 _WINDOW_IN_RANGE: Final = (
     "int(self.substring(0, self.size() - 1)) * {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}"
     "[self.substring(self.size() - 1)] >= 10 && int(self.substring(0, self.size() - 1)) * "
     "{'s': 1, 'm': 60, 'h': 3600, 'd': 86400}[self.substring(self.size() - 1)] <= 2592000",
-    "must be between 10s and 30d",
+    "must be between 10s and 30d; write e.g. 10m, 1h or 7d",
 )
 _CONTRACT_RULES: Final = (
     (
         "has(self.spec.serviceID) || (self.metadata.name.size() <= 63 && !self.metadata.name.contains('.'))",
-        "spec.serviceID is needed where metadata.name cannot be one (dots, or more than 63 characters)",
+        "spec.serviceID is needed where metadata.name cannot be one (dots, over 63 characters); add it",
     ),
     (
         "(has(self.spec.serviceID) ? self.spec.serviceID : self.metadata.name) == "
@@ -61,11 +62,11 @@ _CONTRACT_RULES: Final = (
     ),
     (
         "!has(self.spec.parentRef) || self.spec.parentRef.name != self.metadata.name",
-        "spec.parentRef refers to the contract itself",
+        "spec.parentRef refers to the contract itself; name another, or remove it",
     ),
     (
         "!has(self.spec.fallbackRef) || self.spec.fallbackRef.name != self.metadata.name",
-        "spec.fallbackRef refers to the contract itself",
+        "spec.fallbackRef refers to the contract itself; name another, or remove it",
     ),
 )
 
