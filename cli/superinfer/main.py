@@ -2,7 +2,7 @@
 
 import typer
 
-from superinfer.commands import bench, contract, demo, keys, profile, serve, simulate
+from superinfer.commands import bench, contract, demo, keys, plan, profile, serve, simulate
 
 app = typer.Typer(
     name="superinfer",
@@ -18,6 +18,7 @@ app.command(help=profile.HELP)(profile.profile)
 app.command(help=demo.HELP)(demo.demo)
 app.command(help=bench.HELP)(bench.bench)
 app.add_typer(keys.app, name="keys")
+app.command(help=plan.HELP)(plan.plan)
 app.command(help=simulate.HELP)(simulate.simulate)
 
 

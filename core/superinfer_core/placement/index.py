@@ -135,6 +135,15 @@ class PlacementIndex:
             plan, advice=advice, memory=PlannerMemory(dict(self.holds)), wake_at=min(wake, default=None)
         )
 
+    def nodes_with_room(self, chiplet: ChipletDemand) -> int:
+        """How many nodes could hold one more such chiplet after the last plan, whoever asks for it."""
+        choices = self.fitting.choices(chiplet)
+        return sum(
+            group.alive
+            for group in self.fleet.groups.values()
+            if choices.of(group.kind, group.kind_number, group.states) is not None
+        )
+
     def _list(self, executor: RunningExecutor) -> None:
         self.executors[executor.name] = executor
         self.of_pool.setdefault(executor.pool, {})[executor.name] = executor

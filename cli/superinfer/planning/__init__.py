@@ -1,0 +1,1 @@
+"""Planning placement outside a cluster: what `superinfer plan` reads and shows."""

@@ -1,0 +1,179 @@
+"""Reads the objects a plan is made from, as `kubectl get -o yaml` prints them, into a snapshot.
+
+Everything goes through the operator's own readers, so that a plan made here is the operator's. Two things
+only the cluster knows are left out: ConfigMaps pools refer to, and with them the revision of pods; executors
+that run are taken to be up to date.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import ValidationError
+
+from superinfer_core.contract.inheritance import StoredContract
+from superinfer_core.contract.parse import stored_from_resource
+from superinfer_core.placement import Node, PlannerMemory, PlannerSettings, Snapshot
+from superinfer_core.pods.settings import PodSettings
+from superinfer_operator.placing.setup import PoolSetup, set_up
+from superinfer_operator.placing.snapshot import make_snapshot
+from superinfer_operator.watching.hardware import NodeHardware, hardware_reader
+from superinfer_operator.watching.nodes import node_facts
+from superinfer_operator.watching.pods import ExecutorPod, ForeignPod, pod_facts
+from superinfer_operator.watching.pools import pool_record
+
+STDIN: Final = "-"
+MAX_BYTES: Final = 512 << 20
+_SETTINGS: Final = PodSettings(engine_image="engine", stub_image="stub")
+
+
+class CannotPlan(Exception):
+    """Something cannot be read; says what, where and what to do."""
+
+
+@dataclass(slots=True)
+class World:
+    """What was read.
+
+    Attributes:
+        setups: pools, those that are not accepted too.
+        nodes, hardware, executors, held: as the operator watches them.
+        contracts: all of them.
+        ignored: kinds that have no say in placement, with their number.
+    """
+
+    setups: list[PoolSetup] = field(default_factory=list)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    hardware: dict[str, NodeHardware] = field(default_factory=dict)
+    executors: list[ExecutorPod] = field(default_factory=list)
+    held: dict[tuple[str, str], int] = field(default_factory=dict)
+    contracts: list[StoredContract] = field(default_factory=list)
+    ignored: dict[str, int] = field(default_factory=dict)
+
+    def snapshot(self, replicas: Mapping[str, int], settings: PlannerSettings) -> Snapshot:
+        """The snapshot, with other replica counts where given (by namespace/name)."""
+        given = {pod: ids for one in self.hardware.values() for pod, ids in one.given.items()}
+        made = make_snapshot(
+            setups=self.setups,
+            nodes=self.nodes.values(),
+            topologies={name: one.topology for name, one in self.hardware.items() if one.topology},
+            executors=self.executors,
+            held=self.held,
+            given=given,
+            memory=PlannerMemory(),
+            settings=settings,
+        )
+        return replace(
+            made,
+            pools=tuple(
+                replace(pool, revision="", replicas=replicas.get(pool.key, pool.replicas))
+                for pool in made.pools
+            ),
+            executors=tuple(replace(executor, revision="") for executor in made.executors),
+        )
+
+
+def read_world(files: Sequence[str], namespace: str) -> World:
+    """Everything in the files, `-` for stdin.
+
+    Args:
+        files: YAML or JSON, several documents and Lists in one are fine.
+        namespace: of objects that name none.
+
+    Raises:
+        CannotPlan: a file or an object cannot be read.
+    """
+    world = World()
+    read_hardware = hardware_reader()
+    readers: dict[str, Callable[[dict[str, Any]], None]] = {
+        "ChipletPool": lambda document: world.setups.append(_pool(document)),
+        "Node": lambda document: _add_node(world, node_facts(document)),
+        "NodeTopology": lambda document: world.hardware.update(
+            {document["metadata"]["name"]: read_hardware(document)}
+        ),
+        "Pod": lambda document: _add_pod(world, document),
+        "SLOContract": lambda document: world.contracts.append(stored_from_resource(document)),
+    }
+    for place, document in _documents(files):
+        kind = str(document.get("kind") or "")
+        reader = readers.get(kind)
+        if reader is None:
+            world.ignored[kind or "(no kind)"] = world.ignored.get(kind or "(no kind)", 0) + 1
+            continue
+        metadata = document.setdefault("metadata", {})
+        name = metadata.get("name")
+        if not name:
+            raise CannotPlan(f"{place}: {kind} without metadata.name; give it one")
+        if kind not in ("Node", "NodeTopology"):
+            metadata.setdefault("namespace", namespace)
+        metadata.setdefault("uid", f"{kind}/{metadata.get('namespace', '')}/{name}")
+        try:
+            reader(document)
+        except ValidationError as problem:
+            first = problem.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise CannotPlan(f"{place}: {kind} {name}: {where}: {first['msg']}") from None
+        except (KeyError, ValueError, TypeError, AttributeError) as problem:
+            raise CannotPlan(f"{place}: {kind} {name} cannot be read: {problem!r}") from None
+    return world
+
+
+def _add_node(world: World, node: Node) -> None:
+    world.nodes[node.name] = node
+
+
+def _add_pod(world: World, document: dict[str, Any]) -> None:
+    pod = pod_facts(document)
+    if isinstance(pod, ForeignPod):
+        for resource, amount in pod.requests:
+            world.held[pod.node, resource] = world.held.get((pod.node, resource), 0) + amount
+    else:
+        world.executors.append(pod)
+
+
+def _pool(document: dict[str, Any]) -> PoolSetup:
+    spec = dict(document.get("spec") or {})
+    for reference in ("profileRef", "policyRef"):
+        spec.pop(reference, None)
+    return set_up(pool_record({**document, "spec": spec}), {}, _SETTINGS)
+
+
+def _documents(files: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    for name in files:
+        text = _text(name)
+        place = "stdin" if name == STDIN else name
+        try:
+            loaded = list(yaml.load_all(text, Loader=loader))
+        except yaml.YAMLError as problem:
+            raise CannotPlan(f"{place}: not YAML: {problem}") from None
+        yield from _flat(place, loaded)
+
+
+def _flat(place: str, documents: Iterable[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for document in documents:
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            raise CannotPlan(f"{place}: holds {type(document).__name__}, not an object")
+        if str(document.get("kind") or "").endswith("List") and isinstance(document.get("items"), list):
+            kind = str(document["kind"]).removesuffix("List")
+            yield from _flat(place, ({"kind": kind, **item} if kind else item for item in document["items"]))
+        else:
+            yield place, document
+
+
+def _text(name: str) -> bytes:
+    try:
+        if name == STDIN:
+            return sys.stdin.buffer.read(MAX_BYTES)
+        path = Path(name)
+        if path.is_dir():
+            found = sorted(p for p in path.rglob("*") if p.suffix in (".yaml", ".yml", ".json"))
+            return b"\n---\n".join(p.read_bytes() for p in found)
+        return path.read_bytes()
+    except OSError as error:
+        raise CannotPlan(f"{name}: {error.strerror or error}") from None
