@@ -39,7 +39,8 @@ class Resume:
     """One time a request went on elsewhere.
 
     Attributes:
-        lost_at_ms: when the attempt before it ended.
+        lost_at_ms, sent_at_ms: when the attempt before it ended, and when this one was sent, on the machine's
+            monotonic clock.
         delivered_tokens: what the client, or its answer in the making, had by then.
         computed_tokens: prompt and delivered tokens its new executor had to have in its cache again.
         gap_ms: from the loss to the next output; None where none came.
@@ -49,6 +50,7 @@ class Resume:
     left: str
     taken_by: str
     lost_at_ms: float
+    sent_at_ms: float
     delivered_tokens: int
     computed_tokens: int
     gap_ms: float | None = None

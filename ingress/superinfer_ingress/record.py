@@ -132,6 +132,8 @@ class Record:
                     "cause": resume.cause.value,
                     "left": resume.left,
                     "taken_by": resume.taken_by,
+                    "lost_at_ms": _rounded(resume.lost_at_ms),
+                    "decision_ms": _rounded(resume.sent_at_ms - resume.lost_at_ms),
                     "delivered_tokens": resume.delivered_tokens,
                     "gap_ms": _rounded(resume.gap_ms),
                 }

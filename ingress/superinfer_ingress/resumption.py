@@ -131,7 +131,7 @@ class Resumption:
             return False
         link = links[chosen.executor]
         addresses = [links[name].settings.address for name in holders if name in links]
-        resume = Resume(cut.cause, journey.left, link.name, cut.at_ms, request.ledger.tokens, tokens)
+        resume = Resume(cut.cause, journey.left, link.name, cut.at_ms, now_ms, request.ledger.tokens, tokens)
         journey.begins(link)
         request.resumes_with(resume)
         refusal = await self._placement.resume(
