@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -19,15 +19,15 @@ from superinfer_core.refusal import RefusalCode
 from superinfer_ingress.completions import Completions
 from superinfer_ingress.config import Config
 from superinfer_ingress.contracts.keys import KeyRing
-from superinfer_ingress.contracts.selection import Asker, Directory, visible_pools
+from superinfer_ingress.contracts.selection import Asker
 from superinfer_ingress.executors.fleet import Fleet
-from superinfer_ingress.executors.link import ExecutorLink
 from superinfer_ingress.http.body import ClientGone, Receive
 from superinfer_ingress.http.errors import Refused, refused, status_of
 from superinfer_ingress.http.exchange import Exchange, Scope
 from superinfer_ingress.metrics import Metrics
 from superinfer_ingress.models import model_object, models_list
 from superinfer_ingress.openapi import OPENAPI_JSON
+from superinfer_ingress.reach import Reach
 from superinfer_ingress.surroundings import Surroundings
 
 _log = logging.getLogger("superinfer.ingress")
@@ -51,7 +51,7 @@ class Application:
         metrics: Metrics,
         keys: Callable[[], KeyRing],
         surroundings: Surroundings,
-        directory: Callable[[], Directory],
+        reach: Reach,
         contracts: Handler,
     ) -> None:
         self._config = config
@@ -60,7 +60,7 @@ class Application:
         self._metrics = metrics
         self._keys = keys
         self._surroundings = surroundings
-        self._directory = directory
+        self._reach = reach
         self._started_s = int(time.time())
         self._open = config.auth == "Open"
         # Ids are unique over ingresses: 64 random bits of this process, then a number.
@@ -162,11 +162,11 @@ class Application:
         return Refused(error.refusal, status=404)
 
     async def _models(self, exchange: Exchange, _path: str) -> None:
-        links = self._visible(await self.asker(exchange))
+        links = self._reach.executors(await self.asker(exchange))
         exchange.json(200, _encode(models_list(links, self._started_s)))
 
     async def _model(self, exchange: Exchange, path: str) -> None:
-        links = self._visible(await self.asker(exchange))
+        links = self._reach.executors(await self.asker(exchange))
         name = path.removeprefix("/v1/models/")
         found = model_object(links, name, self._started_s)
         if found is None:
@@ -176,11 +176,6 @@ class Application:
                 "model",
             )
         exchange.json(200, _encode(found))
-
-    def _visible(self, asker: Asker) -> Sequence[ExecutorLink]:
-        """The executors an asker may know of: other tenants' are none of its business."""
-        pools = visible_pools(self._directory(), asker, self._surroundings.pools())
-        return [link for link in self._fleet.links if pools is None or link.settings.pool in pools]
 
     async def _healthz(self, exchange: Exchange, _path: str) -> None:
         exchange.json(200, b'{"status":"alive"}')

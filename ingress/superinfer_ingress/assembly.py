@@ -25,6 +25,7 @@ from superinfer_ingress.ledger import LedgerBudget
 from superinfer_ingress.lines import LineSink
 from superinfer_ingress.metrics import Metrics
 from superinfer_ingress.placement import Placement
+from superinfer_ingress.reach import Reach
 from superinfer_ingress.record import Record
 from superinfer_ingress.resumption import Resumption
 from superinfer_ingress.server import IngressServer
@@ -68,6 +69,12 @@ class Ingress:
             enforce=config.admission == "Enforce",
             salt_key=_salt_key(config.cache_salt_key_file),
         )
+        reach = self._reach = Reach(
+            self._fleet,
+            directory=lambda: self._store.directory,
+            pools=self._surroundings.pools,
+            default_contract=self._default_contract,
+        )
         self._completions = Completions(
             config,
             fleet=self._fleet,
@@ -81,7 +88,7 @@ class Ingress:
             ),
             accounts=self._accounts,
             directory=lambda: self._store.directory,
-            default_contract=self._default_contract,
+            reach=reach,
             ledgers=self._ledgers,
             clocks=Clocks(_monotonic_ms, _unix_ms),
             finished=self._finished,
@@ -104,7 +111,7 @@ class Ingress:
             metrics=self._metrics,
             keys=lambda: self._keys,
             surroundings=self._surroundings,
-            directory=lambda: self._store.directory,
+            reach=self._reach,
             contracts=ContractsApi(self._store, self._accounts, _monotonic_ms).handle,
         )
         server = IngressServer(self._config, application, self._completions)

@@ -30,6 +30,7 @@ from superinfer_ingress.http.exchange import Exchange
 from superinfer_ingress.inflight import Ending, InFlight
 from superinfer_ingress.ledger import LedgerBudget
 from superinfer_ingress.placement import Placement, Work
+from superinfer_ingress.reach import Reach
 from superinfer_ingress.record import Charge, Record, Served
 from superinfer_ingress.resumption import Journey, Resumption
 
@@ -62,7 +63,7 @@ class Completions:
         resumption: Resumption,
         accounts: Accounts,
         directory: Callable[[], Directory],
-        default_contract: Callable[[str], str | None],
+        reach: Reach,
         ledgers: LedgerBudget,
         clocks: Clocks,
         finished: Callable[[Record], None],
@@ -73,7 +74,7 @@ class Completions:
         self._resumption = resumption
         self._accounts = accounts
         self._directory = directory
-        self._default_contract = default_contract
+        self._reach = reach
         self._ledgers = ledgers
         self._clocks = clocks
         self._finished = finished
@@ -130,7 +131,7 @@ class Completions:
         record.stream = body.stream
         contract = self._contract(asker, asked, body.model)
         self._note_contract(record, contract)
-        pool = contract.pool if contract is not None else None
+        pool = contract.pool if contract is not None else self._reach.best_effort_pool(asker, body.model)
         self._check_model(pool, body)
         now_ms = self._clocks.monotonic_ms()
         window = None
@@ -181,22 +182,16 @@ class Completions:
             raise refused(RefusalCode.INVALID_SLO, str(error), error.field) from None
 
     def _contract(self, asker: Asker, asked: HeaderSlo, model: str | None) -> EffectiveContract | None:
+        default = None
+        if model is not None and asked.contract_id is None:
+            default = self._reach.default_contract(asker, model)
         return select(
             self._directory(),
             asker,
             contract_id=asked.contract_id,
-            pool_default=self._pool_default(model),
+            pool_default=default,
             best_effort_allowed=self._config.without_contract == "BestEffort",
         )
-
-    def _pool_default(self, model: str | None) -> str | None:
-        if model is None:
-            return None
-        for link in self._fleet.serving_model(self._fleet.links, model):
-            default = self._default_contract(link.settings.pool)
-            if default is not None:
-                return default
-        return None
 
     def _check_model(self, pool: str | None, body: ParsedBody) -> None:
         links = self._fleet.in_pool(pool)

@@ -53,6 +53,23 @@ def test_a_key_sees_the_models_of_its_own_pools_only(world, kit, cluster_kit):
     assert ingress.client.get("/v1/models/stub", headers=bearer("stranger's")).status_code == 404
 
 
+def test_best_effort_runs_only_where_the_key_may(world, kit, cluster_kit):
+    for pool in ("ours", "theirs"):
+        world.pool(pool, allowedNamespaces=[world.shop] if pool == "ours" else [])
+    world.executor("theirs")
+    world.keys(world.key("shop's", namespaces=[world.shop]))
+    ingress = world.ingress(auth="Required", withoutContract="BestEffort")
+
+    def ask():
+        return ingress.chat(2, headers=bearer("shop's"))
+
+    kit.until(lambda: ask().status_code == 404, "the key")
+    assert ask().json()["error"]["code"] == "model_not_found"
+    world.executor("ours")
+    kit.until(lambda: ask().status_code == 200, "the pool it may use")
+    assert {ask().headers["x-superinfer-executor"] for _ in range(4)} == {"ours-0-1"}
+
+
 def test_quotas_are_shared_by_the_ready_replicas(world, kit):
     world.pool()
     world.contract("chat", quota={"concurrency": 2})
