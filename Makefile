@@ -98,7 +98,7 @@ gen: $(SYNCED) gen-crds ## Regenerate what is generated: protobuf, CRDs and what
 	@PATH="$(BIN):$$PATH" scripts/gen_proto.sh
 
 .PHONY: verify-gen
-verify-gen: $(SYNCED) verify-crds ## Fail when generated files differ from what is committed
+verify-gen: $(SYNCED) verify-crds verify-gen-gpu ## Fail when generated files differ from what is committed
 	@scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
 	cp -r proto scripts "$$scratch/"; \
 	PATH="$(BIN):$$PATH" "$$scratch/scripts/gen_proto.sh"; \
