@@ -6,6 +6,7 @@ same name without the operator's label belongs to somebody else (cert-manager, s
 task; a round does it before pods are made.
 """
 
+import asyncio
 import base64
 import logging
 from collections.abc import Iterable, Mapping
@@ -53,22 +54,25 @@ class CertificateKeeper:
             return
         try:
             await self._keep_all(setups, now)
-        except KubeError as error:
-            self._writer.failures.append(error)
+        except* KubeError as errors:
+            self._writer.failures += [error for error in errors.exceptions if isinstance(error, KubeError)]
 
     async def _keep_all(self, setups: Iterable[PoolSetup], now: Now) -> None:
         authority = await self._authority(now)
         if authority is None:
             return
         namespace = self._cluster.namespace
-        await self._keep(Key(namespace, labels.INGRESS_TLS_SECRET), INGRESS_NAME, authority, None, now)
-        for setup in setups:
-            record = setup.record
-            if record.deleting or record.pool is None or setup.demand is None:
-                continue
-            key = Key(record.namespace, labels.executor_tls_secret_name(record.name))
-            name = executor_name(record.namespace, record.name)
-            await self._keep(key, name, authority, owner_reference(record.pool), now)
+        async with asyncio.TaskGroup() as group:
+            ingress = Key(namespace, labels.INGRESS_TLS_SECRET)
+            group.create_task(self._keep(ingress, INGRESS_NAME, authority, None, now))
+            for setup in setups:
+                record = setup.record
+                if record.deleting or record.pool is None or setup.demand is None:
+                    continue
+                key = Key(record.namespace, labels.executor_tls_secret_name(record.name))
+                name = executor_name(record.namespace, record.name)
+                owner = owner_reference(record.pool)
+                group.create_task(self._keep(key, name, authority, owner, now))
 
     async def _authority(self, now: Now) -> Authority | None:
         key = Key(self._cluster.namespace, labels.CA_SECRET)
@@ -100,16 +104,21 @@ class CertificateKeeper:
         if known is not None and self._was_good(key, known, authority, now):
             return
         if known is None:
+            items = next_leaf(None, authority, dns_name, now.instant, self._terms)
+            if await self._writer.create(SECRETS, _secret(key, items, owner)):
+                return
             known = await self._read(key)
-            if known is not None and not known.managed:
+            if known is None:
+                return
+            if not known.managed:
                 self._foreign.add(key)
                 return
         uid = str(owner["uid"]) if owner is not None else ""
-        held = dict(known.items) if known is not None else None
+        held = dict(known.items)
         items = next_leaf(held, authority, dns_name, now.instant, self._terms)
-        if items != held or (known is not None and known.owner != uid):
+        if items != held or known.owner != uid:
             await self._writer.apply(SECRETS, _secret(key, items, owner))
-        elif known is not None:
+        else:
             self._good[key] = (known, authority.bundle, now.seconds)
 
     def _was_good(self, key: Key, known: SecretRecord, authority: Authority, now: Now) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from superinfer_core.api.v1alpha1 import labels
+from superinfer_core.api.v1alpha1.chipletpool import Allocation
 from superinfer_core.placement import Assignment
 from superinfer_core.pods.executor_pod import Seat, build_executor_pod
 from superinfer_core.pods.settings import PodSettings
@@ -54,16 +55,21 @@ def pod_of(
 ) -> dict[str, Any]:
     """The pod of an assignment."""
     assert setup.record.pool is not None
-    chiplet = assignment.chiplet
+    pool, chiplet = setup.record.pool, assignment.chiplet
+    by_claim = pool.spec.placement.allocation is Allocation.DRA and bool(chiplet.devices)
     seat = Seat(
         slot=assignment.slot,
         incarnation=incarnation,
         node=assignment.node,
         resource=chiplet.resource or "",
         count=chiplet.count,
+        # The claim has the pod's own name.
+        claim=labels.executor_name(pool.metadata.name or "", assignment.slot, incarnation)
+        if by_claim
+        else "",
         chiplet=chiplet_note(assignment),
     )
-    return build_executor_pod(setup.record.pool, seat, setup.files, settings, revision=setup.revision)
+    return build_executor_pod(pool, seat, setup.files, settings, revision=setup.revision)
 
 
 def chiplet_note(assignment: Assignment) -> dict[str, Any]:

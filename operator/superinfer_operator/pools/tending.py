@@ -7,15 +7,16 @@ Each step compares with what is there and writes only what differs. Concurrency:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from superinfer_core.api.v1alpha1 import labels
-from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND
+from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND, Allocation
 from superinfer_core.placement import Assignment, Ended
 from superinfer_core.pods.beside import disruption_budget, executors_service
 from superinfer_kube.informer import Informer, Key
 from superinfer_kube.resources import CHIPLET_POOLS, POD_DISRUPTION_BUDGETS, SERVICES, Resource
 from superinfer_operator.placing.setup import PoolSetup
+from superinfer_operator.pools.claims import ClaimKeeper
 from superinfer_operator.pools.objects import (
     claim_on_pool,
     highest_incarnations,
@@ -34,7 +35,8 @@ from superinfer_operator.watching.objects import MadeObject, intent_digest
 from superinfer_operator.watching.pods import ExecutorPod, seconds
 from superinfer_operator.watching.pools import PoolRecord
 
-_ENDING_GRACE_S = 5
+_ENDING_GRACE_S: Final = 5
+_TOLD: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class PoolTender:
         self._writer = writer
         self._recorder = recorder
         self._settings = settings
+        self._claims = ClaimKeeper(writer)
 
     async def tend(self, work: PoolWork, pods: Sequence[ExecutorPod], now: Now) -> None:
         """Bring one pool closer to what it should be."""
@@ -80,6 +83,9 @@ class PoolTender:
             budget = disruption_budget(record.pool)
             await self._keep(POD_DISRUPTION_BUDGETS, self._cluster.budgets, budget, record)
             await self._create(work, pods, now)
+            if work.setup.demand.allocation is Allocation.DRA:
+                waiting = [pod for pod in self._cluster.executors(now.seconds) if pod.pool == record.key]
+                await self._claims.keep(record.key, waiting, now)
         await self._end(work, pods)
         await self._tell(work, now)
 
@@ -125,6 +131,7 @@ class PoolTender:
 
     async def _create(self, work: PoolWork, pods: Sequence[ExecutorPod], now: Now) -> None:
         highest = highest_incarnations(work.setup.record, pods)
+        told = []
         for assignment in work.create:
             incarnation = highest.get(assignment.slot, 0) + 1
             highest[assignment.slot] = incarnation
@@ -133,15 +140,18 @@ class PoolTender:
             if made is None:
                 continue
             self._cluster.note_pod(made, now.seconds)
-            note = f"made executor {document['metadata']['name']} on node {assignment.node}"
+            told.append(f"{document['metadata']['name']} on node {assignment.node}")
             if assignment.replaces:
-                note += f" in place of {assignment.replaces.rpartition('/')[2]}"
+                told[-1] += f" in place of {assignment.replaces.rpartition('/')[2]}"
+        if told:
+            note = f"made {_listed(told)}"
             about = _about(work.setup.record)
             happening = Happening(about, EventType.NORMAL, "ExecutorCreated", "CreateExecutor", note)
             await self._recorder.record(happening, now)
 
     async def _end(self, work: PoolWork, pods: Sequence[ExecutorPod]) -> None:
         by_key = {pod.key: pod for pod in pods}
+        told: dict[str, list[str]] = {}
         for ended, grace_s in (
             *((ended, None) for ended in work.drain),
             *((ended, 0 if ended.force else _ENDING_GRACE_S) for ended in work.delete),
@@ -152,10 +162,11 @@ class PoolTender:
             if not await self._writer.delete_pod(pod.namespace, pod.name, pod.uid, grace_s=grace_s):
                 continue
             self._cluster.note_deleting(pod)
-            note = f"ending executor {pod.name}: {ended.message}"
-            happening = Happening(
-                _about(work.setup.record), EventType.NORMAL, ended.reason.value, "EndExecutor", note
-            )
+            told.setdefault(ended.reason.value, []).append(f"{pod.name} ({ended.message})")
+        for reason, names in told.items():
+            about = _about(work.setup.record)
+            note = f"ending {_listed(names)}"
+            happening = Happening(about, EventType.NORMAL, reason, "EndExecutor", note)
             await self._recorder.record(happening, self._recorder.now())
 
     async def _tell(self, work: PoolWork, now: Now) -> None:
@@ -172,6 +183,12 @@ class PoolTender:
         before = record.status.get("conditions") or ()
         for happening in condition_events(_about(record), before, status["conditions"]):
             await self._recorder.record(happening, now)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first few; one event tells of a whole round."""
+    rest = len(names) - _TOLD
+    return ", ".join(names[:_TOLD]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _about(record: PoolRecord) -> About:

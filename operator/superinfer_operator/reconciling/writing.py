@@ -84,6 +84,18 @@ class Writer:
         document = {"metadata": metadata, "status": status}
         return await self._write(self.api.apply(resource, document, subresource="status"))
 
+    async def create(self, resource: Resource, document: Mapping[str, Any]) -> bool:
+        """Whether it was created, or could not be; False only where something of that name is there."""
+        async with self._places:
+            self.writes += 1
+            try:
+                await self.api.create(resource, document)
+            except AlreadyExists:
+                return False
+            except KubeError as error:
+                self._failed(error)
+        return True
+
     async def create_pod(self, document: Mapping[str, Any]) -> Document | None:
         """The pod; also where it was there already."""
         metadata = document["metadata"]

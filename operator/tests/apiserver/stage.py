@@ -110,6 +110,10 @@ class Stage:
             with contextlib.suppress(NotFound):
                 await self.client.patch(PODS, name, self.namespace, status, subresource="status")
 
+    async def kubectl(self, *args: str) -> None:
+        """In a thread: the operator runs on this event loop."""
+        await asyncio.to_thread(self.server.kubectl, "-n", self.namespace, *args)
+
     async def get(self, resource: Resource, name: str) -> dict[str, Any] | None:
         try:
             return await self.client.get(resource, name, self.namespace)

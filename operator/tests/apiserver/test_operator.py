@@ -60,29 +60,29 @@ async def _after(stage, runs):
 
 async def test_kubectl_scale(operator):
     await serving(operator)
-    operator.server.kubectl("-n", operator.namespace, "scale", "chippool", "p", "--replicas=3")
+    await operator.kubectl("scale", "chippool", "p", "--replicas=3")
     await operator.until_names("p-0-1", "p-1-1", "p-2-1")
-    operator.server.kubectl("-n", operator.namespace, "scale", "chippool", "p", "--replicas=0")
+    await operator.kubectl("scale", "chippool", "p", "--replicas=0")
     await operator.until_names()
     await operator.until_condition(CHIPLET_POOLS, "p", "Ready", ("True", "ScaledToZero"))
 
 
 async def test_kubectl_delete_of_a_pod_gives_another_incarnation(operator):
     await serving(operator, replicas=1)
-    operator.server.kubectl("-n", operator.namespace, "delete", "pod", "p-0-1", "--grace-period=0", "--force")
+    await operator.kubectl("delete", "pod", "p-0-1", "--grace-period=0", "--force")
     await operator.until_names("p-0-2")
 
 
 async def test_kubectl_delete_of_a_pool_ends_with_nothing_left_and_nothing_hanging(operator):
     await serving(operator)
-    operator.server.kubectl("-n", operator.namespace, "delete", "chippool", "p", "--timeout=60s")
+    await operator.kubectl("delete", "chippool", "p", "--timeout=60s")
     assert await operator.pods() == []
     assert await operator.get(CHIPLET_POOLS, "p") is None
 
 
 async def test_a_pool_of_the_same_name_is_another_pool(operator):
     await serving(operator, replicas=1)
-    operator.server.kubectl("-n", operator.namespace, "delete", "chippool", "p", "--timeout=60s")
+    await operator.kubectl("delete", "chippool", "p", "--timeout=60s")
     before = await operator.pool(replicas=1)
     await operator.until_names("p-0-1")
     assert (await operator.pods())[0]["metadata"]["ownerReferences"][0]["uid"] == before["metadata"]["uid"]
@@ -157,7 +157,7 @@ async def test_keys_reach_the_ingress_as_digests(operator):
 
     async def entries():
         found = await operator.get(SECRETS, "superinfer-api-keys")
-        return yaml.safe_load(base64.b64decode(found["data"]["keys.yaml"]))["keys"]
+        return yaml.safe_load(base64.b64decode(found["data"]["keys.yaml"]))["keys"] if found else None
 
     found = await operator.until(entries)
     assert [(e["namespaces"], e["secret"]) for e in found] == [([operator.namespace], "team")]
@@ -207,7 +207,7 @@ async def test_cleanup_forces_them_where_none_runs(stage):
 
 async def test_events_tell_the_story(operator):
     await serving(operator, replicas=1)
-    operator.server.kubectl("-n", operator.namespace, "scale", "chippool", "p", "--replicas=0")
+    await operator.kubectl("scale", "chippool", "p", "--replicas=0")
     await operator.until_names()
 
     async def told():

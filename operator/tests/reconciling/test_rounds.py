@@ -61,7 +61,7 @@ async def test_scaling_up_keeps_what_runs_and_scaling_down_drains(world):
     world.pool(replicas=1)
     await world.settle()
     assert len(world.names()) == 1
-    assert world.reasons().count("ScaledDown") == 2
+    assert world.reasons().count("ScaledDown") == 1
 
 
 async def test_a_name_is_never_used_twice(world):
@@ -318,4 +318,4 @@ async def test_certificates_are_issued_before_pods_and_left_to_others_where_they
     assert secrets["shop", "p-executor-tls"]["metadata"]["ownerReferences"][0]["name"] == "p"
     assert {("system", "superinfer-ca"), ("system", "superinfer-ingress-tls")} <= set(secrets)
     assert secrets["shop", "theirs-executor-tls"]["data"] == {"tls.crt": "eA=="}
-    assert world.calls.index("apply secrets p-executor-tls") < world.calls.index("create pods p-0-1")
+    assert world.calls.index("create secrets p-executor-tls") < world.calls.index("create pods p-0-1")

@@ -1,0 +1,100 @@
+"""ResourceClaims of executors with allocation DRA: for each pod exactly the devices the plan chose for it.
+
+A claim has its pod's name and belongs to it, so the cluster removes both together and a device is free again
+when the pod is really gone. The pod is made first and waits for its claim; so a claim without a pod never
+exists, wherever the operator is cut off. Concurrency: one keeper, used by one task per pool at a time.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from superinfer_core.api.v1alpha1 import labels
+from superinfer_core.api.v1alpha1.chipletpool import ChipletShape
+from superinfer_core.placement import ExecutorPhase
+from superinfer_core.placement.claims import claim_spec
+from superinfer_kube.errors import AlreadyExists, KubeError
+from superinfer_kube.resources import RESOURCE_CLAIMS
+from superinfer_operator.reconciling.clock import Now
+from superinfer_operator.reconciling.writing import Writer
+from superinfer_operator.watching.pods import ExecutorPod
+
+_log = logging.getLogger("superinfer.operator")
+
+LOOK_AGAIN_S: Final = 30.0
+"""Claims are not watched: a pod that still waits after so long may have lost its own."""
+
+
+def needs_claim(pod: ExecutorPod) -> bool:
+    """Whether a pod waits for devices by name; one that has a node has had its claim."""
+    waits = pod.phase is ExecutorPhase.PENDING and not pod.scheduled and not pod.terminating
+    return waits and bool(pod.chiplet.get("devices")) and not pod.chiplet.get("resource")
+
+
+def resource_claim(pod: ExecutorPod) -> dict[str, Any]:
+    """The claim of a pod.
+
+    Raises:
+        ValueError: its devices cannot be claimed by name.
+    """
+    shape = ChipletShape(str(pod.chiplet.get("shape") or ""))
+    devices = [str(device) for device in pod.chiplet.get("devices") or ()]
+    return {
+        "metadata": {
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "labels": _labels(pod),
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}],
+        },
+        "spec": claim_spec(devices, shape),
+    }
+
+
+class ClaimKeeper:
+    """Makes claims that are missing."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._made: dict[str, Mapping[str, float]] = {}
+        """When each waiting pod of a pool got its claim, by UID."""
+
+    async def keep(self, pool: str, pods: Iterable[ExecutorPod], now: Now) -> None:
+        """Give every pod of a pool that waits its claim."""
+        before, after = self._made.pop(pool, {}), {}
+        for pod in pods:
+            if not needs_claim(pod):
+                continue
+            at = before.get(pod.uid)
+            if at is not None and now.seconds - at < LOOK_AGAIN_S:
+                after[pod.uid] = at
+            elif await self._make(pod):
+                after[pod.uid] = now.seconds
+        if after:
+            self._made[pool] = after
+
+    async def _make(self, pod: ExecutorPod) -> bool:
+        try:
+            document = resource_claim(pod)
+        except ValueError as error:
+            _log.error("executor %s can have no claim: %s", pod.key, error)
+            return True
+        try:
+            await self._writer.api.create(RESOURCE_CLAIMS, document)
+        except AlreadyExists:
+            return True
+        except KubeError as error:
+            _log.warning("no claim for executor %s: %s", pod.key, error)
+            self._writer.failures.append(error)
+            return False
+        self._writer.writes += 1
+        return True
+
+
+def _labels(pod: ExecutorPod) -> dict[str, str]:
+    return {
+        labels.APP_NAME_LABEL: labels.APP_NAME,
+        labels.APP_COMPONENT_LABEL: labels.COMPONENT_EXECUTOR,
+        labels.APP_MANAGED_BY_LABEL: labels.MANAGED_BY_OPERATOR,
+        labels.POOL_LABEL: pod.pool.rpartition("/")[2],
+        labels.EXECUTOR_LABEL: pod.name,
+    }
