@@ -21,10 +21,11 @@ from superinfer_core.api.v1alpha1.nodetopology import (
     NodeTopologyStatus,
     TopologySource,
 )
+from superinfer_core.placement.geometry import product_named
 from superinfer_core.placement.health_book import DeviceCondition, HealthBook, condition_of
 from superinfer_core.placement.node import HealthState, LinkType, RecoveryAction
 from superinfer_executor.node_agent.pod_resources import Allocation
-from superinfer_executor.node_agent.reading import GpuReading, LinkReading, NodeReading
+from superinfer_executor.node_agent.reading import GpuReading, LinkReading, NodeReading, ProfileReading
 
 _NVLINK = (LinkType.NVLINK, LinkType.NVSWITCH)
 
@@ -125,18 +126,7 @@ def _gpu(gpu: GpuReading, book: HealthBook, groups: dict[str, str]) -> GpuStatus
         else FabricStatus(cluster_uuid=gpu.clique[0], clique_id=gpu.clique[1]),
         nvlink_switch=gpu.nvswitch,
         health=_health(own, gpu.action),
-        profiles=[
-            MigProfileStatus(
-                name=profile.name,
-                profile_id=profile.profile_id,
-                memory_slices=profile.memory_slices,
-                compute_slices=profile.compute_slices,
-                starts=list(profile.starts),
-                multiprocessors=profile.multiprocessors,
-                memory_mib=profile.memory_mib,
-            )
-            for profile in gpu.profiles
-        ],
+        profiles=[_profile(profile, gpu.product) for profile in gpu.profiles],
         instances=[
             MigInstanceStatus(
                 uuid=instance.uuid,
@@ -148,6 +138,24 @@ def _gpu(gpu: GpuReading, book: HealthBook, groups: dict[str, str]) -> GpuStatus
             )
             for instance in gpu.instances
         ],
+    )
+
+
+def _profile(profile: ProfileReading, product: str) -> MigProfileStatus:
+    """As the driver says; where it keeps placements to itself, sizes and starts are the known product's."""
+    size, starts = profile.memory_slices, profile.starts
+    known = product_named(product)
+    if not starts and known is not None:
+        same = (one for one in known.mig_profiles if one.profile_id == profile.profile_id)
+        size, starts = next(((one.memory_slices, one.starts) for one in same), (size, starts))
+    return MigProfileStatus(
+        name=profile.name,
+        profile_id=profile.profile_id,
+        memory_slices=size,
+        compute_slices=profile.compute_slices,
+        starts=list(starts),
+        multiprocessors=profile.multiprocessors,
+        memory_mib=profile.memory_mib,
     )
 
 

@@ -1,13 +1,19 @@
+import asyncio
+import json
+import os
 import subprocess
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import grpc
 import pytest
 
+from superinfer_core.api.v1alpha1.nodetopology import NodeTopologyStatus
 from superinfer_executor.node_agent.wire import podresources_pb2 as wire
 from superinfer_executor.node_agent.wire import podresources_pb2_grpc as rpc
+from superinfer_gpumock.live import LiveNode
 from superinfer_kube.testing.fixtures import apiserver, superinfer_api  # noqa: F401
 
 
@@ -18,6 +24,44 @@ def mock_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = Path(__file__).parents[3] / "gpumock" / "nvml"
     subprocess.run(["make", "--no-print-directory", "-C", sources, f"OUT={out}"], check=True)
     return out / "libnvidia-ml.so.1"
+
+
+@pytest.fixture
+def command(mock_library: Path) -> Callable[..., Awaitable[tuple[int, str, str]]]:
+    """The agent's command over the MOCK library, in a process of its own: exit code, output, errors."""
+
+    async def run(live: LiveNode, *arguments: str) -> tuple[int, str, str]:
+        library = (
+            () if any(word.startswith("--library") for word in arguments) else (f"--library={mock_library}",)
+        )
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "superinfer_executor.node_agent",
+            *arguments,
+            *library,
+            env=os.environ | {"SUPERINFER_GPUMOCK_NODE": str(live.flat_file)},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        return process.returncode or 0, out.decode(), err.decode()
+
+    return run
+
+
+@pytest.fixture
+def look(
+    command: Callable[..., Awaitable[tuple[int, str, str]]],
+) -> Callable[..., Awaitable[NodeTopologyStatus]]:
+    """What the agent sees of a described node."""
+
+    async def run(live: LiveNode, socket: Path | str = "/nonexistent") -> NodeTopologyStatus:
+        code, out, err = await command(live, "--once", "--json", f"--pod-resources={socket}")
+        assert code == 0, err
+        return NodeTopologyStatus.model_validate(json.loads(out))
+
+    return run
 
 
 class FakePodResources(rpc.PodResourcesListerServicer):

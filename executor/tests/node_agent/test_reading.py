@@ -1,10 +1,7 @@
 """The agent's command over the MOCK library: real pynvml, real gRPC, in a process of its own."""
 
-import asyncio
 import json
-import os
-import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,8 @@ from superinfer_gpumock.faults import Failure, fail
 from superinfer_gpumock.live import LiveNode
 
 Kubelet = Callable[[], AbstractAsyncContextManager]
+Look = Callable[..., Awaitable[NodeTopologyStatus]]
+Command = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
 def installed(tmp_path: Path, name: str) -> LiveNode:
@@ -26,33 +25,11 @@ def installed(tmp_path: Path, name: str) -> LiveNode:
     return live
 
 
-async def command(live: LiveNode, *arguments: str) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "superinfer_executor.node_agent",
-        *arguments,
-        env=os.environ | {"SUPERINFER_GPUMOCK_NODE": str(live.flat_file)},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    return process.returncode or 0, out.decode(), err.decode()
-
-
-async def look(live: LiveNode, library: Path, socket: Path | str = "/nonexistent") -> NodeTopologyStatus:
-    code, out, err = await command(
-        live, "--once", "--json", f"--library={library}", f"--pod-resources={socket}"
-    )
-    assert code == 0, err
-    return NodeTopologyStatus.model_validate(json.loads(out))
-
-
 @pytest.mark.parametrize("name", NAMES)
-async def test_the_status_is_the_described_node(name: str, tmp_path: Path, mock_library: Path) -> None:
+async def test_the_status_is_the_described_node(name: str, tmp_path: Path, look: Look) -> None:
     live = installed(tmp_path, name)
     node = live.read()[1]
-    status = await look(live, mock_library)
+    status = await look(live)
     assert status.source == "Mock"
     assert status.product == node.product.label
     assert status.gpu_count == status.healthy_gpu_count == len(node.gpus)
@@ -68,12 +45,10 @@ async def test_the_status_is_the_described_node(name: str, tmp_path: Path, mock_
         ]
 
 
-async def test_bridged_pairs_are_links_of_their_own_and_the_rest_is_pci(
-    tmp_path: Path, mock_library: Path
-) -> None:
+async def test_bridged_pairs_are_links_of_their_own_and_the_rest_is_pci(tmp_path: Path, look: Look) -> None:
     live = installed(tmp_path, "a100-pcie-bridged")
     index = {gpu.uuid: gpu.index for gpu in live.read()[1].gpus}
-    links = (await look(live, mock_library)).links or []
+    links = (await look(live)).links or []
     linked = {
         (*sorted((index[link.a], index[link.b])), link.count) for link in links if link.type == "NVLink"
     }
@@ -82,8 +57,8 @@ async def test_bridged_pairs_are_links_of_their_own_and_the_rest_is_pci(
     assert {link.type for link in links} == {LinkType.NVLINK, LinkType.NODE, LinkType.SYS}
 
 
-async def test_switched_gpus_are_linked_to_each_other(tmp_path: Path, mock_library: Path) -> None:
-    status = await look(installed(tmp_path, "b200-fabric"), mock_library)
+async def test_switched_gpus_are_linked_to_each_other(tmp_path: Path, look: Look) -> None:
+    status = await look(installed(tmp_path, "b200-fabric"))
     assert {(link.type, link.count) for link in status.links or ()} == {(LinkType.NVSWITCH, 18)}
     assert {(gpu.fabric.cluster_uuid, gpu.fabric.clique_id) for gpu in status.gpus or () if gpu.fabric} == {
         ("7b968a6d-c8aa-45e1-9e07-e1e51be99c31", 1)
@@ -91,10 +66,10 @@ async def test_switched_gpus_are_linked_to_each_other(tmp_path: Path, mock_libra
     assert all(gpu.nvlink_switch for gpu in status.gpus or ())
 
 
-async def test_what_can_be_read_of_a_sick_gpu_is_published(tmp_path: Path, mock_library: Path) -> None:
+async def test_what_can_be_read_of_a_sick_gpu_is_published(tmp_path: Path, look: Look) -> None:
     live = installed(tmp_path, "h100-mixed-mig")
     live.edit(lambda described: fail(described, Failure(gpu=0, xid=48)))
-    status = await look(live, mock_library)
+    status = await look(live)
     assert status.gpus is not None
     health = status.gpus[0].health
     assert (health.state, health.recovery_action) == (HealthState.UNHEALTHY, RecoveryAction.GPU_RESET)
@@ -106,12 +81,12 @@ async def test_what_can_be_read_of_a_sick_gpu_is_published(tmp_path: Path, mock_
 
 
 async def test_a_gpu_that_never_answered_makes_the_facts_incomplete(
-    tmp_path: Path, mock_library: Path, kubelet: Kubelet
+    tmp_path: Path, look: Look, kubelet: Kubelet
 ) -> None:
     live = installed(tmp_path, "h200-nvswitch")
     live.edit(lambda described: fail(described, Failure(gpu=2, lost=True)))
     async with kubelet() as (_, socket):
-        status = await look(live, mock_library, socket)
+        status = await look(live, socket)
     assert [gpu.index for gpu in status.gpus or ()] == [0, 1, 3, 4, 5, 6, 7]
     condition = (status.conditions or [])[0]
     assert (condition.status, condition.reason) == ("False", "ReadFailed")
@@ -119,7 +94,7 @@ async def test_a_gpu_that_never_answered_makes_the_facts_incomplete(
 
 
 async def test_who_holds_which_device_comes_from_the_kubelet(
-    tmp_path: Path, mock_library: Path, kubelet: Kubelet
+    tmp_path: Path, look: Look, kubelet: Kubelet
 ) -> None:
     live = installed(tmp_path, "h100-mixed-mig")
     gpus = live.read()[1].gpus
@@ -132,7 +107,7 @@ async def test_who_holds_which_device_comes_from_the_kubelet(
         claim = claimed.containers.add(name="executor").dynamic_resources.add(claim_name="c")
         claim.claim_resources.add(driver_name="gpu.nvidia.com", device_name="gpu-0-mig-3g40gb-9-4")
         claim.claim_resources.add(driver_name="nic.example.com", device_name="nic-0")
-        status = await look(live, mock_library, socket)
+        status = await look(live, socket)
     assert {item.pod: (item.resource, item.device_ids) for item in status.allocations or ()} == {
         "whole": ("nvidia.com/gpu", [gpus[3].uuid]),
         "slice": ("nvidia.com/mig-3g.40gb", [instance.uuid]),
@@ -141,14 +116,14 @@ async def test_who_holds_which_device_comes_from_the_kubelet(
     assert (status.conditions or [])[0].status == "True"
 
 
-async def test_without_the_kubelet_the_facts_are_incomplete(tmp_path: Path, mock_library: Path) -> None:
-    status = await look(installed(tmp_path, "h200-nvswitch"), mock_library)
+async def test_without_the_kubelet_the_facts_are_incomplete(tmp_path: Path, look: Look) -> None:
+    status = await look(installed(tmp_path, "h200-nvswitch"))
     assert (status.conditions or [])[0].reason == "PodResourcesUnreachable"
 
 
-async def test_the_report_is_for_people_and_says_mock(tmp_path: Path, mock_library: Path) -> None:
+async def test_the_report_is_for_people_and_says_mock(tmp_path: Path, command: Command) -> None:
     live = installed(tmp_path, "a100-pcie-bridged")
-    code, out, _ = await command(live, "--once", "--print", f"--library={mock_library}")
+    code, out, _ = await command(live, "--once", "--print")
     assert code == 0
     assert "MOCK" in out
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.startswith("GPU")}
@@ -157,7 +132,7 @@ async def test_the_report_is_for_people_and_says_mock(tmp_path: Path, mock_libra
 
 
 async def test_the_check_compares_driver_and_table_and_writes_its_findings(
-    tmp_path: Path, mock_library: Path
+    tmp_path: Path, command: Command
 ) -> None:
     live = installed(tmp_path, "h200-nvswitch")
     flat = live.flat_file.read_text()
@@ -165,7 +140,7 @@ async def test_the_check_compares_driver_and_table_and_writes_its_findings(
         flat.replace("profile 2 9 4 3 2 71424 60 3 0,4", "profile 2 9 4 3 2 71680 60 3 0")
     )
     out = tmp_path / "findings.json"
-    code, _, err = await command(live, "check", f"--library={mock_library}", f"--out={out}")
+    code, _, err = await command(live, "check", f"--out={out}")
     assert code == 0, err
     findings: dict[str, Any] = json.loads(out.read_text())
     assert findings["mock"] is True
@@ -175,9 +150,9 @@ async def test_the_check_compares_driver_and_table_and_writes_its_findings(
     ]
 
 
-async def test_without_a_driver_there_is_nothing_to_look_at(tmp_path: Path, mock_library: Path) -> None:
+async def test_without_a_driver_there_is_nothing_to_look_at(tmp_path: Path, command: Command) -> None:
     live = LiveNode(tmp_path / "nowhere")
-    code, _, err = await command(live, "--once", f"--library={mock_library}")
+    code, _, err = await command(live, "--once")
     assert (code, "NVML cannot be opened" in err) == (2, True)
     code, _, err = await command(live, "--once", "--library=/nonexistent.so")
     assert (code, "/nonexistent.so" in err) == (2, True)
