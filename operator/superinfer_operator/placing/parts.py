@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from superinfer_core.placement import Assignment, Ended, Flagged, Kept, Plan, Unplaced
+from superinfer_core.placement.outcome import LayoutAdvice
 
 
 @dataclass(slots=True)
@@ -15,6 +16,7 @@ class PlanPart:
     delete: list[Ended] = field(default_factory=list)
     unplaced: list[Unplaced] = field(default_factory=list)
     flagged: list[Flagged] = field(default_factory=list)
+    advice: list[LayoutAdvice] = field(default_factory=list)
 
 
 def by_pool_of(plan: Plan) -> dict[str, PlanPart]:
@@ -36,4 +38,7 @@ def by_pool_of(plan: Plan) -> dict[str, PlanPart]:
         part(unplaced.pool).unplaced.append(unplaced)
     for flagged in plan.flagged:
         part(flagged.pool).flagged.append(flagged)
+    for advice in plan.advice:
+        for pool in advice.pools:
+            part(pool).advice.append(advice)
     return parts

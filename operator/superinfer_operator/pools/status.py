@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from superinfer_core.api.v1alpha1 import labels
 from superinfer_core.api.v1alpha1.pool_status import (
+    MAX_ADVICE,
     MAX_CHIPLETS,
     MAX_UNPLACED,
     MAX_UNPLACED_NODES,
@@ -18,11 +19,13 @@ from superinfer_core.api.v1alpha1.pool_status import (
     UnplacedStatus,
 )
 from superinfer_core.placement import Ended, ExecutorPhase, Flagged, Unplaced
+from superinfer_core.placement.outcome import LayoutAdvice
 from superinfer_operator.placing.setup import PoolSetup
 from superinfer_operator.pools.conditions import Standing, pool_conditions, stamped
 from superinfer_operator.watching.pods import ExecutorPod
 
 _MAX_MESSAGE: Final = 1024
+_MAX_PROFILES: Final = 16
 _STATES: Final = {
     ExecutorPhase.PENDING: ChipletState.PENDING,
     ExecutorPhase.READY: ChipletState.READY,
@@ -36,7 +39,7 @@ class PoolOutcome:
     """What the plan says of one pool.
 
     Attributes:
-        unplaced, flagged, ended: its part of the plan.
+        unplaced, flagged, ended, advice: its part of the plan.
         waiting: (count, until) of replicas whose replacement has to wait; until when is RFC 3339.
     """
 
@@ -44,6 +47,7 @@ class PoolOutcome:
     flagged: tuple[Flagged, ...] = ()
     ended: tuple[Ended, ...] = ()
     waiting: tuple[int, str] = (0, "")
+    advice: tuple[LayoutAdvice, ...] = ()
 
 
 NO_OUTCOME: Final = PoolOutcome()
@@ -74,7 +78,7 @@ def pool_status(
         engine_type=pool.spec.engine.type if pool is not None else None,
         chiplets=[_chiplet(pod) for pod in pods[:MAX_CHIPLETS]] or None,
         unplaced=_unplaced(outcome.unplaced, _free_slots(standing.wanted, pods)) or None,
-        mig_config_advice=_advice(outcome.unplaced) or None,
+        mig_config_advice=_advice(outcome.advice) or None,
     )
     document: dict[str, Any] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
     return document
@@ -168,14 +172,14 @@ def _unplaced(unplaced: Iterable[Unplaced], free: Iterator[int]) -> list[Unplace
     return listed
 
 
-def _advice(unplaced: Iterable[Unplaced]) -> list[MigConfigAdvice]:
+def _advice(advice: Iterable[LayoutAdvice]) -> list[MigConfigAdvice]:
     return [
         MigConfigAdvice(
-            node=node,
-            device="all",
-            config=config[:253],
-            message=f"would make room for an executor of {group.pool}",
+            node=one.node,
+            device=one.device,
+            profiles=list(one.profiles)[:_MAX_PROFILES] or None,
+            config=one.config,
+            message=one.message[:_MAX_MESSAGE],
         )
-        for group in unplaced
-        for node, config in sorted(group.layouts.items())
-    ][:32]
+        for one in advice
+    ][:MAX_ADVICE]

@@ -148,6 +148,7 @@ class Reconciler:
                 flagged=tuple(part.flagged),
                 ended=(*part.drain, *part.delete),
                 waiting=(len(waits), until),
+                advice=tuple(part.advice),
             ),
         )
 

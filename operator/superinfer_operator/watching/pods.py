@@ -133,9 +133,24 @@ def _executor(document: Mapping[str, Any], found: Mapping[str, str]) -> Executor
 def _phase(status: Mapping[str, Any]) -> ExecutorPhase:
     if status.get("phase") in _ENDED:
         return ExecutorPhase.FAILED
-    return (
-        ExecutorPhase.READY if _condition(status, "Ready").get("status") == "True" else ExecutorPhase.PENDING
-    )
+    ready = _condition(status, "Ready")
+    if ready.get("status") == "True":
+        return ExecutorPhase.READY
+    return ExecutorPhase.NOT_READY if _was_ready(status, ready) else ExecutorPhase.PENDING
+
+
+def _was_ready(status: Mapping[str, Any], ready: Mapping[str, Any]) -> bool:
+    """Whether a pod that does not serve did before, told by the pod alone.
+
+    One that never served is unready since before its containers ran; one that did became so later.
+    """
+    starts = [
+        seconds(running["startedAt"])
+        for container in status.get("containerStatuses") or ()
+        if (running := (container.get("state") or {}).get("running")) and running.get("startedAt")
+    ]
+    since = seconds(ready.get("lastTransitionTime"))
+    return bool(starts) and since > min(starts)
 
 
 def _trouble(status: Mapping[str, Any]) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from superinfer_core.api.v1alpha1.pool_status import ChipletPoolStatus
 from superinfer_core.placement import Constraint, ExecutorPhase, NodeRefusal, Unplaced
+from superinfer_core.placement.outcome import LayoutAdvice
 from superinfer_core.pods.settings import PodSettings
 from superinfer_operator.placing.setup import set_up
 from superinfer_operator.pools.status import PoolOutcome, pool_status, same_status
@@ -99,3 +100,17 @@ def test_only_a_difference_of_more_than_times_is_written():
     later = pool_status(setup(status=before), [pod(0)], PoolOutcome(), now="2027-01-01T00:00:00Z")
     assert same_status(before, later)
     assert not same_status(before, status([pod(0, ExecutorPhase.PENDING)]))
+
+
+def test_advice_about_layouts_is_told_to_the_pools_it_helps():
+    advice = LayoutAdvice("n1", "all", "all-3g.71gb", ("3g.71gb", "3g.71gb"), ("shop/p",), "room for 2")
+    found = status([], PoolOutcome(advice=(advice,)))
+    assert found["migConfigAdvice"] == [
+        {
+            "node": "n1",
+            "device": "all",
+            "config": "all-3g.71gb",
+            "profiles": ["3g.71gb", "3g.71gb"],
+            "message": "room for 2",
+        }
+    ]

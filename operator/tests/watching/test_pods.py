@@ -33,7 +33,11 @@ def executor(status=None, **metadata):
 
 
 def ready(status):
-    return {"phase": "Running", "conditions": [{"type": "Ready", "status": status}]}
+    since = "2025-12-31T23:59:59Z"
+    return {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": status, "lastTransitionTime": since}],
+    }
 
 
 def test_an_executor_is_known_by_its_labels():
@@ -49,6 +53,29 @@ def test_an_executor_is_known_by_its_labels():
         pytest.param({}, ExecutorPhase.PENDING, id="just made"),
         pytest.param(ready("False"), ExecutorPhase.PENDING, id="running, not serving"),
         pytest.param(ready("True"), ExecutorPhase.READY, id="serving"),
+        pytest.param(
+            {
+                **ready("False"),
+                "containerStatuses": [
+                    {"name": "s", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+                ],
+            },
+            ExecutorPhase.PENDING,
+            id="its containers run and it has yet to serve",
+        ),
+        pytest.param(
+            {
+                "phase": "Running",
+                "conditions": [
+                    {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:09:00Z"}
+                ],
+                "containerStatuses": [
+                    {"name": "s", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+                ],
+            },
+            ExecutorPhase.NOT_READY,
+            id="served before",
+        ),
         pytest.param({"phase": "Failed", "reason": "Evicted"}, ExecutorPhase.FAILED, id="evicted"),
         pytest.param(
             {"phase": "Succeeded"}, ExecutorPhase.FAILED, id="ended, which an executor never should"
