@@ -44,6 +44,7 @@ def test_the_operator_s_rights(chart: Chart) -> None:
         "core/services": [*READ, "create", "patch"],
         "core/configmaps": [*READ, "patch"],
         "core/secrets": [*READ, "create", "patch"],
+        "resource.k8s.io/resourceclaims": ["create"],
         "policy/poddisruptionbudgets": [*READ, "create", "patch"],
         "events.k8s.io/events": ["create"],
     }
