@@ -1,0 +1,140 @@
+"""Three workers with different MOCK hardware, the node agent on, and what the cluster says about devices.
+
+`different_nodes` gives the workers their descriptions and the release its node agents, and puts everything
+back: pools of other cases rely on the workers being alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from e2e.cluster import layout
+from e2e.cluster.nodes import worker_names
+from e2e.harness import release, samples
+from e2e.harness.objects import Object, apply, get, kubectl, listed, until
+
+SWITCHED: Final = "NVIDIA-H200"
+BRIDGED: Final = "NVIDIA-A100-80GB-PCIe"
+MIXED: Final = "NVIDIA-H100-80GB-HBM3"
+PAIRS: Final = ((0, 2), (1, 3), (4, 5), (6, 7))
+
+_FORMAT: Final = "superinfer-gpumock/v1"
+_AGENT: Final = tuple(
+    f"nodeAgent.{setting}" for setting in ("enabled=true", "mock=true", "holdSeconds=15", "lookSeconds=1")
+)
+
+
+def _mig(*instances: tuple[str, int]) -> dict[str, Any]:
+    return {"mig": {"instances": [{"profile": profile, "start": start} for profile, start in instances]}}
+
+
+def descriptions() -> dict[str, dict[str, Any]]:
+    """The hardware of each worker: 8 H200 behind a switch by DRA, 8 bridged A100, 4 H100 with mixed MIG."""
+    switched, bridged, mixed = worker_names()
+    return {
+        switched: {
+            "format": _FORMAT,
+            "product": "NVIDIA H200",
+            "offer": "DRA",
+            "nvlink": {"type": "NVSwitch", "linksPerGpu": 18},
+            "gpus": [_mig(("3g.71gb", 0), ("3g.71gb", 4)), *({} for _ in range(7))],
+        },
+        bridged: {
+            "format": _FORMAT,
+            "product": "NVIDIA A100 80GB PCIe",
+            "nvlink": {"type": "Direct", "pairs": [{"gpus": list(pair), "links": 12} for pair in PAIRS]},
+            "gpus": [{} for _ in range(8)],
+        },
+        mixed: {
+            "format": _FORMAT,
+            "product": "NVIDIA H100 80GB HBM3",
+            "gpus": [
+                _mig(("3g.40gb", 0), ("3g.40gb", 4)),
+                _mig(("3g.40gb", 4), ("2g.20gb", 0), ("1g.10gb", 2), ("1g.10gb", 3)),
+                _mig(*(("1g.10gb", start) for start in range(7))),
+                {},
+            ],
+        },
+    }
+
+
+@contextlib.contextmanager
+def different_nodes() -> Iterator[None]:
+    """The three workers as described above, with node agents; all alike again afterwards."""
+    classes = (layout.ROOT / "manifests" / "gpumock" / "deviceclasses.yaml").read_text()
+    kubectl("apply", "--filename=-", stdin=classes)
+    _describe({f"{node}.json": json.dumps(text) for node, text in descriptions().items()})
+    release.upgrade(*_AGENT)
+    try:
+        until(
+            lambda: {item["metadata"]["name"]: _summary(item) for item in listed("nodetopology")},
+            lambda seen: [seen.get(node) for node in worker_names()] == [(8, 2), (8, 0), (4, 13)],
+            within_s=180,
+            what="every worker's GPUs and instances are published",
+        )
+        yield
+    finally:
+        release.upgrade("nodeAgent.enabled=false")
+        kubectl("delete", "nodetopologies", "--all", "--timeout=60s", timeout_s=90)
+        release.install_mock_hardware()
+
+
+def _describe(data: dict[str, str]) -> None:
+    metadata = {"name": "gpumock-nodes", "namespace": release.GPUMOCK_NAMESPACE}
+    apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    restart = ("--namespace", release.GPUMOCK_NAMESPACE, "rollout")
+    kubectl(*restart, "restart", "daemonset", "superinfer-gpumock")
+    kubectl(*restart, "status", "daemonset", "superinfer-gpumock", "--timeout=120s", timeout_s=150)
+
+
+def _summary(topology: Object) -> tuple[int, int]:
+    status = topology.get("status") or {}
+    return status.get("gpuCount", 0), status.get("instanceCount", 0)
+
+
+def mock(node: str, *words: str) -> str:
+    """Run a command of the GPU mock on a node."""
+    pods = listed("pods", release.GPUMOCK_NAMESPACE, fields=f"spec.nodeName={node}")
+    where = ("--namespace", release.GPUMOCK_NAMESPACE, pods[0]["metadata"]["name"])
+    return kubectl("exec", *where, "--", "python", "-m", "superinfer_gpumock", *words)
+
+
+def topology(node: str) -> Object:
+    """What the node agent says about a node."""
+    found: Object = get("nodetopology", node)["status"]
+    return found
+
+
+def device_health(node: str, uuid: str) -> str:
+    """State of a GPU or MIG instance."""
+    for gpu in topology(node)["gpus"]:
+        if gpu["uuid"] == uuid:
+            return str(gpu["health"]["state"])
+        for instance in gpu.get("instances") or ():
+            if instance["uuid"] == uuid:
+                return str(instance["health"]["state"])
+    raise KeyError(uuid)
+
+
+def held(node: str) -> dict[str, tuple[str, list[str]]]:
+    """Resource and devices of every pod of the node that holds some, as the kubelet says."""
+    return {
+        item["pod"]: (item["resource"], item["deviceIDs"]) for item in topology(node).get("allocations") or ()
+    }
+
+
+def pool(name: str, namespace: str, product: str, replicas: int, **spec: Any) -> Object:
+    """A pool of engine stubs that wants one product."""
+    allocation = spec.pop("allocation", "DevicePlugin")
+    placement = {"nodeSelector": {"nvidia.com/gpu.product": product}, "allocation": allocation}
+    document = samples.stub_pool(name, namespace, replicas=replicas)
+    document["spec"] |= {"placement": placement, **spec}
+    return document
+
+
+def two_linked_gpus() -> dict[str, Any]:
+    """A chiplet of two GPUs that must be linked."""
+    return {"shape": "GPU", "count": 2, "interconnect": "NVLinkRequired"}
