@@ -115,7 +115,26 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 
 _CONTRACT_PATH: Final = [_path_parameter("namespace"), _path_parameter("service_id")]
-_MANAGE: Final = (400, 401, 403, 404, 408, 409, 413, 431, 503)
+_MANAGE: Final = (400, 401, 403, 404, 405, 408, 409, 413, 431, 503)
+
+
+def _keep(summary: str) -> dict[str, Any]:
+    return {
+        "summary": f"{summary}; YAML or JSON, long or short form",
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": _OBJECT},
+                "application/yaml": {"schema": {"type": "string"}},
+            },
+        },
+        "responses": {
+            "200": _json(_OBJECT, "Replaced"),
+            "201": _json(_OBJECT, "Created"),
+            **_refusals(*_MANAGE),
+        },
+    }
+
 
 OPENAPI: Final[dict[str, Any]] = {
     "openapi": "3.1.0",
@@ -140,24 +159,14 @@ OPENAPI: Final[dict[str, Any]] = {
         },
         "/v1/contracts": {
             "get": _get("List contracts with their attainment", 401, 403, 431),
-            "post": {
-                "summary": "Create or replace a contract; YAML or JSON, long or short form",
-                "requestBody": {
-                    "required": True,
-                    "content": {
-                        "application/json": {"schema": _OBJECT},
-                        "application/yaml": {"schema": {"type": "string"}},
-                    },
-                },
-                "responses": {
-                    "200": _json(_OBJECT, "Replaced"),
-                    "201": _json(_OBJECT, "Created"),
-                    **_refusals(*_MANAGE),
-                },
-            },
+            "post": _keep("Create or replace a contract"),
         },
         "/v1/contracts/{namespace}/{service_id}": {
             "get": _get("One contract with its attainment", *_MANAGE, parameters=_CONTRACT_PATH),
+            "put": {
+                **_keep("Create or replace the contract the path names"),
+                "parameters": _CONTRACT_PATH,
+            },
             "delete": {
                 **_get("Delete a contract made through this API", *_MANAGE, parameters=_CONTRACT_PATH),
             },

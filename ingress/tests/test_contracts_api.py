@@ -1,4 +1,4 @@
-"""POST, GET and DELETE /v1/contracts, and the directory of files behind it."""
+"""POST, PUT, GET and DELETE /v1/contracts, and the directory of files behind it."""
 
 import json
 
@@ -49,6 +49,21 @@ def test_replace_then_delete(editable, kit):
     assert gone.json() == {"object": "contract", "id": "shop/brief", "deleted": True}
     answer = editable.chat(1, headers=kit.under("shop/brief"))
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_contract")
+
+
+def test_put_makes_and_replaces_what_the_path_names_and_nothing_else(editable, kit):
+    def put(path, document):
+        return editable.client.put(f"/v1/contracts/{path}", json=document)
+
+    assert put("shop/exact", kit.contract("exact", tier="Gold")).status_code == 201
+    again = put("shop/exact", kit.contract("exact", tier="Silver"))
+    assert (again.status_code, again.json()["effective"]["tier"]) == (200, "Silver")
+    other = put("shop/exact", kit.contract("another"))
+    assert other.status_code == 400
+    assert "shop/another" in other.json()["error"]["message"]
+    assert editable.client.get("/v1/contracts/shop/another").status_code == 404
+    assert put("shop/given", kit.contract("given")).status_code == 409
+    assert editable.client.patch("/v1/contracts/shop/exact").headers["allow"] == "GET, PUT, DELETE"
 
 
 def test_the_short_form_of_the_first_users(editable, kit):
