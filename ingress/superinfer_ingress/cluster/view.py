@@ -195,7 +195,8 @@ def key_ring_of(document: Mapping[str, Any]) -> KeyRing:
     """
     encoded = (document.get("data") or {}).get(API_KEYS_ITEM, "")
     try:
-        return read_keys(base64.b64decode(encoded).decode("utf-8"), f"Secret {document['metadata']['name']}")
+        text = base64.b64decode(encoded, validate=True).decode("utf-8")
+        return read_keys(text, f"Secret {document['metadata']['name']}")
     except (KeysInvalid, binascii.Error, UnicodeDecodeError) as error:
         what = str(error) if isinstance(error, KeysInvalid) else type(error).__name__
         raise ValueError(what) from None
