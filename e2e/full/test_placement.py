@@ -210,7 +210,7 @@ def test_a_claim_gets_exactly_the_planned_devices(
 
 
 def test_what_fits_nowhere_says_why_node_by_node(nodes: None) -> None:
-    """Five pairs where there are four: four serve, and the status says which node lacks what for the fifth."""
+    """Five pairs where there are four: four serve, and the status says what each node lacks for the fifth."""
     apply(hardware.pool("crowd", SHOP, BRIDGED, 5, chiplet=hardware.two_linked_gpus()))
     try:
         status = until(
