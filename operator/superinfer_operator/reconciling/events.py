@@ -12,9 +12,20 @@ from typing import Any, Final
 
 from superinfer_core.api.v1alpha1.labels import OPERATOR_FIELD_MANAGER
 from superinfer_core.api.v1alpha1.meta import API_VERSION
+from superinfer_core.api.v1alpha1.pool_status import PoolReason
 
 _MAX_NOTE: Final = 1000
 _NAMING_CHARACTERS: Final = 16
+_EXPECTED: Final = frozenset(
+    {
+        PoolReason.EXECUTORS_STARTING,
+        PoolReason.NO_EXECUTOR_READY,
+        PoolReason.UPDATING,
+        PoolReason.DELETING,
+        PoolReason.SCALED_TO_ZERO,
+    }
+)
+"""False for a while is how these go; no reason to worry anybody."""
 
 
 class EventType(StrEnum):
@@ -105,7 +116,7 @@ def condition_events(
         found.append(
             Happening(
                 about=about,
-                type=EventType.WARNING if status == "False" else EventType.NORMAL,
+                type=EventType.WARNING if status == "False" and reason not in _EXPECTED else EventType.NORMAL,
                 reason=reason,
                 action=f"{condition['type']}{status}",
                 note=f"{condition['type']} is {status}: {condition.get('message', '')}",

@@ -11,6 +11,7 @@ from superinfer_core.placement import ExecutorPhase
 from superinfer_core.pods.quantity import pod_requests
 
 _ENDED: Final = frozenset({"Failed", "Succeeded"})
+_DEVICE_PREFIX: Final = "nvidia.com/"
 _BAD_WAITS: Final = frozenset(
     {
         "CrashLoopBackOff",
@@ -106,8 +107,8 @@ def seconds(text: str | None) -> float:
 
 def _executor(document: Mapping[str, Any], found: Mapping[str, str]) -> ExecutorPod:
     metadata, status = document["metadata"], document.get("status") or {}
-    annotation = (metadata.get("annotations") or {}).get(labels.CHIPLET_ANNOTATION) or "{}"
-    chiplet = json.loads(annotation)
+    spec = document.get("spec") or {}
+    requests = pod_requests(spec)
     reason, message = _trouble(status)
     return ExecutorPod(
         namespace=metadata["namespace"],
@@ -117,17 +118,32 @@ def _executor(document: Mapping[str, Any], found: Mapping[str, str]) -> Executor
         slot=int(found[labels.SLOT_LABEL]),
         incarnation=int(found[labels.INCARNATION_LABEL]),
         revision=found.get(labels.REVISION_LABEL, ""),
-        chiplet=chiplet if isinstance(chiplet, dict) else {},
+        chiplet=_chiplet(metadata.get("annotations") or {}, spec, requests),
         phase=_phase(status),
-        scheduled=bool((document.get("spec") or {}).get("nodeName")),
+        scheduled=bool(spec.get("nodeName")),
         terminating=bool(metadata.get("deletionTimestamp")),
         reason=reason,
         message=message,
         restarts=sum(int(c.get("restartCount") or 0) for c in status.get("containerStatuses") or ()),
         device_unhealthy=_device_unhealthy(status),
-        requests=pod_requests(document.get("spec") or {}),
+        requests=requests,
         created_at=seconds(metadata.get("creationTimestamp")),
     )
+
+
+def _chiplet(
+    annotations: Mapping[str, str], spec: Mapping[str, Any], requests: Mapping[str, int]
+) -> Mapping[str, Any]:
+    """What is written on the pod; where somebody broke that, what the pod itself shows of its hardware."""
+    try:
+        noted = json.loads(annotations.get(labels.CHIPLET_ANNOTATION) or "{}")
+    except ValueError:
+        noted = {}
+    if isinstance(noted, dict) and noted.get("node"):
+        return noted
+    shown: dict[str, Any] = {"node": spec.get("nodeName") or ""}
+    devices = sorted(name for name in requests if name.startswith(_DEVICE_PREFIX))
+    return shown | ({"resource": devices[0], "count": requests[devices[0]]} if devices else {})
 
 
 def _phase(status: Mapping[str, Any]) -> ExecutorPhase:

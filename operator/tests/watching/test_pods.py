@@ -14,7 +14,10 @@ LABELS = {
 }
 
 
-def executor(status=None, **metadata):
+SPEC = {"containers": [{"name": "executor", "resources": {"requests": {"cpu": "50m"}}}]}
+
+
+def executor(status=None, spec=SPEC, **metadata):
     return pod_facts(
         {
             "metadata": {
@@ -26,7 +29,7 @@ def executor(status=None, **metadata):
                 "creationTimestamp": "2026-01-01T00:00:00Z",
                 **metadata,
             },
-            "spec": {"containers": [{"name": "executor", "resources": {"requests": {"cpu": "50m"}}}]},
+            "spec": spec,
             "status": status or {},
         }
     )
@@ -161,10 +164,11 @@ def test_the_kubelet_tells_of_an_unhealthy_device():
     assert not executor(ready("True")).device_unhealthy
 
 
-def test_an_unreadable_annotation_is_an_executor_without_a_known_node():
-    with pytest.raises(ValueError, match="Expecting"):
-        executor(annotations={"superinfer.dev/chiplet": "{"})
-    assert executor(annotations={}).node == ""
+@pytest.mark.parametrize("annotation", ["", "{", "[]", "{}"])
+def test_where_somebody_broke_the_annotation_the_pod_itself_shows_its_hardware(annotation):
+    spec = {"nodeName": "n9", "containers": [{"name": "e", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
+    pod = executor(annotations={"superinfer.dev/chiplet": annotation}, spec=spec)
+    assert (pod.node, pod.chiplet["resource"], pod.chiplet["count"]) == ("n9", "nvidia.com/gpu", 2)
 
 
 @pytest.mark.parametrize(
