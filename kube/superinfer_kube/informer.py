@@ -32,6 +32,7 @@ _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 20.0
 _SHORT_STREAM_S: Final = 1.0
 """A stream that ended sooner than this is a failure, whatever its end looked like."""
+_PER_TURN: Final = 16
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -180,7 +181,9 @@ class Informer(Generic[T]):
         self._heard()
         self.relists += 1
         missing = set(self._versions)
-        for document in listing.items:
+        for number, document in enumerate(listing.items):
+            if number % _PER_TURN == _PER_TURN - 1:
+                await asyncio.sleep(0)  # thousands are parsed here, and others have streams to serve
             key = key_of(document)
             missing.discard(key)
             for change in self._take(ChangeKind.MODIFIED, key, document):
