@@ -1,10 +1,14 @@
 """vLLM's EngineCore process, made to die with the executor and to leave terminal signals to it.
 
 A killed API process otherwise leaves EngineCore generating and writing KV. `install` runs before vLLM
-starts the process; `run_engine_core` runs inside it, spawned or forked.
+starts the process; `run_engine_core` runs inside it, spawned or forked. The other way round, `watch` tells of
+EngineCore's death by the kernel's own word: vLLM's monitor takes a thread and some hundred milliseconds more.
 """
 
+import asyncio
+import contextlib
 import ctypes
+import logging
 import os
 import signal
 from collections.abc import Callable
@@ -12,6 +16,8 @@ from typing import Any, Final
 
 PARENT_PID_ENV: Final = "SUPERINFER_EXECUTOR_PID"
 _PR_SET_PDEATHSIG: Final = 1
+log = logging.getLogger(__name__)
+
 _forked_original: list[Callable[..., None]] = []
 
 
@@ -44,3 +50,33 @@ def die_with_parent(parent_pid: int) -> None:
         raise OSError(error, f"prctl(PR_SET_PDEATHSIG): {os.strerror(error)}")
     if parent_pid and os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def watch(llm: Any, on_end: Callable[[int], None]) -> Callable[[], None]:
+    """Call `on_end` with the process id the moment an EngineCore has ended; answers how to stop watching."""
+    manager = getattr(llm.engine_core.resources, "engine_manager", None)
+    return watch_processes([process.pid for process in getattr(manager, "processes", ())], on_end)
+
+
+def watch_processes(pids: list[int], on_end: Callable[[int], None]) -> Callable[[], None]:
+    """Likewise for any processes; event loop only."""
+    loop = asyncio.get_running_loop()
+    watched: dict[int, int] = {}
+    for pid in pids:
+        try:
+            watched[pid] = os.pidfd_open(pid)
+        except ProcessLookupError:
+            loop.call_soon(on_end, pid)
+        except OSError as error:  # a kernel or a sandbox without it: vLLM's own monitor has to do
+            log.info("cannot watch process %d: %s", pid, error)
+    for pid, descriptor in watched.items():
+        loop.add_reader(descriptor, on_end, pid)
+
+    def stop() -> None:
+        while watched:
+            _, descriptor = watched.popitem()
+            loop.remove_reader(descriptor)
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    return stop

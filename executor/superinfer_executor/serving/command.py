@@ -172,12 +172,14 @@ def _prepare(settings: EngineSettings, facts_path: Path | None) -> list[str]:
 async def _serve(
     settings: ServeSettings, arguments: list[str], facts_path: Path | None, events: Events
 ) -> NoReturn:
+    from superinfer_executor.engine import core_process
     from superinfer_executor.engine.start import start_engine
     from superinfer_executor.serving.server import start_server
     from superinfer_executor.serving.service import EngineService
     from superinfer_executor.serving.warm_up import warm_up
 
     engine = await start_engine(arguments, scheduler=settings.engine.scheduler, progress=events.step)
+    stop_watching = core_process.watch(engine.llm, _core_ended)
     service = EngineService(engine, facts_path)
     events.step("warm-up")
     await warm_up(service, engine.info.model)
@@ -196,11 +198,18 @@ async def _serve(
     code = await _until_stopped(service, stop, settings.grace_s, server.not_serving)
     await server.stop()
     service.close()
+    stop_watching()
     if code == 0:
         engine.llm.shutdown(timeout=1.0)
     events.tell("stopped", code=code)
     # Skips seconds of taking native libraries down; EngineCore, if it still is, dies with this process.
     _leave(code)
+
+
+def _core_ended(pid: int) -> NoReturn:
+    """Nothing can be finished any more; the end of this process tells the sidecar at once."""
+    log.error("EngineCore (process %d) has ended", pid)
+    _leave(EXIT_ENGINE_DEAD)
 
 
 def _leave(code: int) -> NoReturn:

@@ -16,6 +16,8 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from superinfer_executor.engine.core_process import watch_processes
+
 LONG = {"prompt": "Once upon a time", "temperature": 0, "ignore_eos": True, "stream": True}
 
 
@@ -93,3 +95,34 @@ def test_a_killed_executor_takes_its_engine_core_along() -> None:
         assert is_alive(child)
         parent.kill()
     wait_gone([child])
+
+
+async def test_the_end_of_a_watched_process_is_told_at_once_and_only_its_own() -> None:
+    ended: list[int] = []
+    told = asyncio.Event()
+    processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
+
+    def on_end(pid: int) -> None:
+        ended.append(pid)
+        told.set()
+        stop()
+
+    stop = watch_processes([process.pid for process in processes], on_end)
+    try:
+        processes[0].kill()
+        async with asyncio.timeout(30):
+            await told.wait()
+        assert ended == [processes[0].pid]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+async def test_a_process_that_has_ended_before_is_told_too() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    watch_processes([process.pid], told.set_result)
+    async with asyncio.timeout(30):
+        assert await told == process.pid
