@@ -8,11 +8,13 @@ import asyncio
 import logging
 from typing import Final
 
-from superinfer_gpumock.description import Offer
+from superinfer_gpumock.description import DescriptionInvalid, Offer
 from superinfer_gpumock.dra.plugin import MockDraDriver, Places, serving
 from superinfer_gpumock.dra.publishing import SlicePublisher
+from superinfer_gpumock.live import LiveNode
 from superinfer_gpumock.node import MockNode
-from superinfer_gpumock.publishing import NodePublisher
+from superinfer_gpumock.publishing import NodePublisher, Wishes
+from superinfer_gpumock.relayout import relayout
 from superinfer_gpumock.source import Source
 from superinfer_kube.client import KubeClient
 from superinfer_kube.errors import KubeError
@@ -24,12 +26,15 @@ _RETRY_S: Final = 5.0
 class ClusterSide:
     """Publishes one node and serves its DRA driver."""
 
-    def __init__(self, client: KubeClient, source: Source, places: Places) -> None:
+    def __init__(self, client: KubeClient, source: Source, live: LiveNode, places: Places) -> None:
         self._source = source
+        self._live = live
         self._places = places
         self._labels = NodePublisher(client, source.node_name)
         self._slices = SlicePublisher(client, source.node_name)
         self._node: MockNode | None = None
+        self._mig_config = ""
+        self._applied_config = ""
         self._news = asyncio.Event()
         self._dra_wanted = asyncio.Event()
 
@@ -43,13 +48,29 @@ class ClusterSide:
     async def run(self) -> None:
         """Publish and serve until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._labels.follow_label(self._set_label))
+            tasks.create_task(self._labels.follow_labels(self._told))
             tasks.create_task(self._slices.follow(self._news.set))
             tasks.create_task(self._publish())
             tasks.create_task(self._serve())
 
-    def _set_label(self, value: str) -> None:
-        self._source.label = value
+    def _told(self, wishes: Wishes) -> None:
+        self._source.label = wishes.description
+        self._mig_config = wishes.mig_config
+        self._news.set()
+
+    def _configure(self) -> None:
+        """The MIG manager's part: lay the GPUs out as the label says, once for each value."""
+        if not self._mig_config or self._mig_config == self._applied_config or self._node is None:
+            return
+        self._applied_config = self._mig_config
+        try:
+            self._live.edit(lambda described: relayout(described, self._mig_config))
+        except DescriptionInvalid as error:
+            _LOG.warning("MOCK MIG manager: %s", error)
+            self._labels.mig_state = "failed"
+            return
+        self._labels.mig_state = "success"
+        _LOG.info("MOCK MIG manager: all GPUs are %s", self._mig_config)
 
     async def _publish(self) -> None:
         while True:
@@ -58,6 +79,7 @@ class ClusterSide:
             node = self._node
             if node is None:
                 continue
+            self._configure()
             try:
                 await self._labels.publish(node)
                 await self._slices.publish(node)

@@ -6,10 +6,12 @@ event loop.
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from superinfer_gpumock.labels import node_labels
 from superinfer_gpumock.node import MockNode
+from superinfer_gpumock.relayout import CONFIG_LABEL, STATE_LABEL
 from superinfer_gpumock.source import LABEL
 from superinfer_kube.client import KubeClient
 from superinfer_kube.informer import ChangeKind, Informer
@@ -19,6 +21,14 @@ _LOG = logging.getLogger(__name__)
 FIELD_MANAGER: Final = "superinfer-gpumock"
 
 
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the labels of the node ask of the mock; empty where they do not."""
+
+    description: str
+    mig_config: str
+
+
 class NodePublisher:
     """The Node object of this machine."""
 
@@ -26,23 +36,26 @@ class NodePublisher:
         self._client = client
         self._name = node_name
         self._published: dict[str, str] | None = None
+        self.mig_state = ""
+        """What became of the MIG configuration the node was told; published as a label."""
 
     async def publish(self, node: MockNode) -> None:
         """Set the labels of the description; raises KubeError."""
-        labels = dict(node_labels(node))
+        labels = dict(node_labels(node)) | ({STATE_LABEL: self.mig_state} if self.mig_state else {})
         if labels == self._published:
             return
         await self._client.apply(NODES, {"metadata": {"name": self._name, "labels": labels}})
         self._published = labels
         _LOG.info("MOCK labels published for %s", node.product.label)
 
-    async def follow_label(self, told: Callable[[str], None]) -> None:
-        """Call `told` with the value of the description label, now and when it changes; for ever."""
-        informer = Informer(self._client, NODES, _labels_of, fields=f"metadata.name={self._name}")
+    async def follow_labels(self, told: Callable[[Wishes], None]) -> None:
+        """Call `told` with what the node's labels ask for, now and when they change; for ever."""
+        informer = Informer(self._client, NODES, _wishes_of, fields=f"metadata.name={self._name}")
         async for change in informer.changes():
             if change.kind in (ChangeKind.ADDED, ChangeKind.MODIFIED) and change.object is not None:
                 told(change.object)
 
 
-def _labels_of(document: dict[str, Any]) -> str:
-    return str(document["metadata"].get("labels", {}).get(LABEL, ""))
+def _wishes_of(document: dict[str, Any]) -> Wishes:
+    labels = document["metadata"].get("labels") or {}
+    return Wishes(labels.get(LABEL, ""), labels.get(CONFIG_LABEL, ""))

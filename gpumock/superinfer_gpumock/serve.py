@@ -63,7 +63,7 @@ async def run(options: argparse.Namespace, stop: asyncio.Event) -> None:
             client = KubeClient.connect(field_manager=FIELD_MANAGER, kubeconfig=options.kubeconfig)
             stack.push_async_callback(client.close)
             places = Places(options.registry_dir, options.plugins_dir, options.cdi_dir)
-            cluster = ClusterSide(client, source, places)
+            cluster = ClusterSide(client, source, live, places)
         on_node = None if cluster is None else cluster.take
         daemon = PluginDaemon(live, options.kubelet_dir, on_node=on_node, refresh=refresh)
         tasks = [asyncio.create_task(daemon.run()), asyncio.create_task(stop.wait())]
