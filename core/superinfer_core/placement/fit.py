@@ -56,6 +56,8 @@ def misfit(kind: GpuKind, demand: ChipletDemand) -> Misfit | None:
         return Misfit(
             Constraint.TOPOLOGY_UNKNOWN, "without a NodeTopology that names devices for DRA to claim"
         )
+    if kind.mode is GpuMode.DYNAMIC and not demand.named:
+        return Misfit(Constraint.NO_SUCH_DEVICE, "with GPUs only DRA hands out")
     if demand.shape is ChipletShape.GPU:
         return _whole_misfit(kind, demand)
     return _instance_misfit(kind, demand)

@@ -5,7 +5,7 @@ one owner, one thread. Nodes whose hardware, relevant labels, taints and GPU sta
 and a group is judged once for all of its nodes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappush
 from typing import Final
@@ -57,6 +57,8 @@ class FleetNode:
         standing: why it gets nothing new, None if it may.
         devices: states of its GPUs.
         free: allocatable less used, by resource name.
+        domain: its name as a fault domain.
+        base_domain: fault domains of everything on it, outermost first.
         single: its MIG instances go by the name of whole GPUs (MIG strategy single).
         load: executors on it.
         group: where it is listed; None where it gets nothing new.
@@ -71,6 +73,8 @@ class FleetNode:
     standing: Standing | None
     devices: Devices
     free: dict[str, int]
+    domain: str
+    base_domain: tuple[str, ...]
     single: bool = False
     load: int = 0
     group: Group | None = None
@@ -137,6 +141,8 @@ class Fleet:
             None,
             Devices.empty(kind),
             {},
+            f"node/{node.name}",
+            fault_domain(node, self.settings, clique=clique_of(node)),
             node.labels.get(MIG_STRATEGY_LABEL) == "single",
         )
         self.nodes[number] = made
@@ -264,15 +270,35 @@ class Fleet:
             counted = sorted(item for item in node.allocatable.items() if item[0].startswith("nvidia.com/"))
             labels = sorted(item for item in node.labels.items() if item[0].startswith("nvidia.com/"))
             return (tuple(counted), tuple(labels))
-        gpus: list[object] = []
+        keep = self._profiles.setdefault
+        gpus = []
         for gpu in topology.gpus:
-            self._profiles.setdefault(id(gpu.profiles), gpu.profiles)
-            cut = tuple([(instance.profile, instance.start) for instance in gpu.instances])
-            gpus.append(
-                (gpu.index, gpu.product, gpu.memory_mib, gpu.mig_enabled, gpu.nvswitch, gpu.numa_node,
-                 tuple([profile.name for profile in gpu.profiles]), cut)
-            )  # fmt: skip
+            # Profiles are told apart as objects, which is fast; here they are kept so that ids stay theirs.
+            keep(id(gpu.profiles), gpu.profiles)
+            cut = tuple([(one.profile, one.start) for one in gpu.instances]) if gpu.instances else ()
+            mode = (gpu.mig_enabled, gpu.nvswitch, gpu.numa_node, id(gpu.profiles))
+            gpus.append((gpu.index, gpu.product, gpu.memory_mib, mode, cut))
         return (tuple(gpus), topology.links, topology.dynamic_mig)
+
+
+def fault_domain(
+    node: Node, settings: PlannerSettings, gpus: Sequence[str] = (), instance: str = "", clique: str = ""
+) -> tuple[str, ...]:
+    """Names of what fails together with an executor, outermost first."""
+    domain = []
+    zone = node.labels.get(settings.zone_label)
+    if zone:
+        domain.append(f"zone/{zone}")
+    rack = node.labels.get(settings.rack_label)
+    if rack:
+        domain.append(f"rack/{rack}")
+    domain.append(f"node/{node.name}")
+    if clique:
+        domain.append(f"clique/{clique}")
+    domain.extend([f"gpu/{uuid}" for uuid in gpus])
+    if instance:
+        domain.append(f"instance/{instance}")
+    return tuple(domain)
 
 
 def clique_of(node: Node) -> str:

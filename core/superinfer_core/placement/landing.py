@@ -4,18 +4,16 @@ Promise: deterministic; on nodes whose GPUs are equal the GPU with fewest execut
 whole GPUs from as few NUMA nodes as possible.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from superinfer_core.api.v1alpha1.chipletpool import Allocation, ChipletShape
 from superinfer_core.placement.demand import ChipletDemand, PoolDemand
 from superinfer_core.placement.devices import made_instance
 from superinfer_core.placement.fit import Choice, Fitting, needs_exact_devices
-from superinfer_core.placement.fleet import Fleet, FleetNode, clique_of
+from superinfer_core.placement.fleet import FleetNode
 from superinfer_core.placement.hardware import GpuMode, NodeKind
 from superinfer_core.placement.node import Gpu, Node
 from superinfer_core.placement.outcome import Chiplet
-from superinfer_core.placement.snapshot import PlannerSettings
 from superinfer_core.placement.spread import Spread
 
 
@@ -28,14 +26,11 @@ class Landing:
     fault_domain: tuple[str, ...]
 
 
-def land(
-    node: FleetNode, pool: PoolDemand, choice: Choice, fitting: Fitting, spread: Spread, fleet: Fleet
-) -> Landing:
+def land(node: FleetNode, pool: PoolDemand, choice: Choice, fitting: Fitting, spread: Spread) -> Landing:
     """Take the devices of a choice on a node; the node has still to be listed anew."""
     demand = pool.chiplet
     if demand.shape is ChipletShape.CPU:
-        domain = fault_domain(node.node, fleet.settings)
-        return Landing(node, Chiplet(ChipletShape.CPU), domain)
+        return Landing(node, Chiplet(ChipletShape.CPU), node.base_domain)
     gpus = gpus_of(node.node, node.kind)
     choice = _apart(node, choice, demand, fitting, spread, gpus)
     places = choice.positions or _pick(node, choice, spread, gpus)
@@ -43,10 +38,12 @@ def land(
         node.devices.states[place] = choice.new
     taken = [gpus[place] for place in places] if gpus else []
     chiplet = _chiplet(node, pool, choice, places, taken)
-    instance = chiplet.devices[0] if demand.shape is ChipletShape.MIG and chiplet.devices else ""
-    domain = fault_domain(
-        node.node, fleet.settings, tuple(gpu.uuid for gpu in taken), instance, clique_of(node.node)
-    )
+    domain = node.base_domain
+    if taken:
+        inner = [f"gpu/{gpu.uuid}" for gpu in taken]
+        if demand.shape is ChipletShape.MIG and chiplet.devices:
+            inner.append(f"instance/{chiplet.devices[0]}")
+        domain = (*domain, *inner)
     return Landing(node, chiplet, domain)
 
 
@@ -59,26 +56,6 @@ def gpus_of(node: Node, kind: NodeKind) -> tuple[Gpu, ...]:
     return node.topology.gpus
 
 
-def fault_domain(
-    node: Node, settings: PlannerSettings, gpus: Sequence[str] = (), instance: str = "", clique: str = ""
-) -> tuple[str, ...]:
-    """Names of what fails together with an executor, outermost first."""
-    domain = []
-    zone = node.labels.get(settings.zone_label)
-    if zone:
-        domain.append(f"zone/{zone}")
-    rack = node.labels.get(settings.rack_label)
-    if rack:
-        domain.append(f"rack/{rack}")
-    domain.append(f"node/{node.name}")
-    if clique:
-        domain.append(f"clique/{clique}")
-    domain.extend([f"gpu/{uuid}" for uuid in gpus])
-    if instance:
-        domain.append(f"instance/{instance}")
-    return tuple(domain)
-
-
 def _apart(
     node: FleetNode,
     choice: Choice,
@@ -88,7 +65,10 @@ def _apart(
     gpus: tuple[Gpu, ...],
 ) -> Choice:
     """The choice, unless executors of the pool are on the node already and a GPU without them would do."""
-    if demand.shape is not ChipletShape.MIG or "gpu" not in spread.levels or not gpus:
+    # Only a node that holds a GPU's allowance can have a GPU that does.
+    if not gpus or spread.counts.get(node.domain, 0) < spread.allowed:
+        return choice
+    if demand.shape is not ChipletShape.MIG or "gpu" not in spread.levels:
         return choice
     crowd = tuple(spread.excess(f"gpu/{gpu.uuid}") for gpu in gpus)
     if not any(crowd):
@@ -126,10 +106,12 @@ def _chiplet(
     kind = node.kind.gpus[places[0]]
     if demand.shape is ChipletShape.GPU:
         exact = with_plugin and needs_exact_devices(node.kind, demand)
-        return Chiplet(ChipletShape.GPU, resource, demand.count, tuple(gpu.uuid for gpu in gpus), exact=exact)
+        return Chiplet(
+            ChipletShape.GPU, resource, demand.count, tuple([gpu.uuid for gpu in gpus]), exact=exact
+        )
     if kind.mode is GpuMode.DYNAMIC:
         uuid, start = gpus[0].uuid, choice.place
-        devices: tuple[str, ...] = (made_instance(uuid, demand.profile or "", start),)
+        devices = (made_instance(uuid, demand.profile or "", start),)
     elif gpus:
         instance = gpus[0].instances[choice.place]
         uuid, start, devices = gpus[0].uuid, instance.start, (instance.uuid,)

@@ -5,45 +5,39 @@ cheap for large pools: each is paired with the one half the pool away.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from superinfer_core.placement.outcome import Assignment, Kept
-
-
-def with_peers(kept: Sequence[Kept], created: Sequence[Assignment]) -> tuple[list[Kept], list[Assignment]]:
-    """The same executors, each with the slot of its peer."""
-    everyone = [one.assignment for one in kept] + list(created)
-    peers = peer_slots(everyone)
-    count = len(kept)
-    return (
-        [
-            replace(one, assignment=replace(one.assignment, peer=peer))
-            for one, peer in zip(kept, peers[:count], strict=True)
-        ],
-        [replace(one, peer=peer) for one, peer in zip(created, peers[count:], strict=True)],
-    )
+Place = tuple[tuple[str, ...], int]
+"""Fault domain and slot of an executor."""
 
 
-def peer_slots(assignments: Sequence[Assignment]) -> list[int | None]:
+def peer_slots(places: Sequence[Place]) -> list[int | None]:
     """Slot of each one's peer; None where there is no other."""
-    order = sorted(range(len(assignments)), key=lambda i: (assignments[i].fault_domain, assignments[i].slot))
+    order = sorted(range(len(places)), key=places.__getitem__)
     total = len(order)
     peers: list[int | None] = [None] * total
-    for place, who in enumerate(order):
-        mine = assignments[who]
-        best: tuple[int, int, int] | None = None
-        # Half the pool away lies another domain unless one domain holds more than half of it.
-        for step in {total // 2, (total + 1) // 2, 1, total - 1}:
-            other = assignments[order[(place + step) % total]]
-            if other.slot == mine.slot:
-                continue
-            shared = _shared(mine.fault_domain, other.fault_domain)
-            rank = (shared, abs(2 * step - total), other.slot)
-            if best is None or rank < best:
-                best = rank
-        if best is not None:
-            peers[who] = best[2]
+    for rank, who in enumerate(order):
+        domain, slot = places[who]
+        other_domain, other_slot = places[order[(rank + total // 2) % total]]
+        if other_domain[0] != domain[0] and other_slot != slot:
+            peers[who] = other_slot
+        else:
+            peers[who] = _nearest(places, order, rank)
     return peers
+
+
+def _nearest(places: Sequence[Place], order: Sequence[int], rank: int) -> int | None:
+    """Among those half the pool away and next door, the one that shares least."""
+    total = len(order)
+    domain, slot = places[order[rank]]
+    best: tuple[int, int, int] | None = None
+    for step in {total // 2, (total + 1) // 2, 1, total - 1}:
+        other_domain, other_slot = places[order[(rank + step) % total]]
+        if other_slot == slot:
+            continue
+        cost = (_shared(domain, other_domain), abs(2 * step - total), other_slot)
+        if best is None or cost < best:
+            best = cost
+    return None if best is None else best[2]
 
 
 def _shared(a: Sequence[str], b: Sequence[str]) -> int:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
 from superinfer_core.placement.demand import PoolDemand
 from superinfer_core.placement.fit import Fitting
-from superinfer_core.placement.fleet import Fleet, FleetNode, clique_of
+from superinfer_core.placement.fleet import Fleet, FleetNode, clique_of, fault_domain
 from superinfer_core.placement.geometry import MEMORY_SLICES
-from superinfer_core.placement.landing import Landing, fault_domain, gpus_of
+from superinfer_core.placement.landing import Landing, gpus_of
 from superinfer_core.placement.lifecycle import (
     Decision,
     Trouble,
@@ -32,7 +32,7 @@ from superinfer_core.placement.outcome import (
     Plan,
     Unplaced,
 )
-from superinfer_core.placement.peers import with_peers
+from superinfer_core.placement.peers import peer_slots
 from superinfer_core.placement.refusals import explain
 from superinfer_core.placement.search import Search, admits
 from superinfer_core.placement.snapshot import ExecutorPhase, PlannerSettings, RunningExecutor
@@ -48,6 +48,16 @@ def pool_order(pool: PoolDemand) -> tuple[int, int, str, str]:
     elif pool.chiplet.shape is ChipletShape.CPU:
         size = 0
     return (-pool.priority, -size, pool.key, pool.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a running executor is."""
+
+    executor: RunningExecutor
+    fault_domain: tuple[str, ...]
+    parents: tuple[str, ...]
+    start: int | None
 
 
 @dataclass(slots=True, eq=False)
@@ -108,91 +118,77 @@ class PoolPlanner:
 
     def fill(self, draft: PlanDraft) -> None:
         """Place what the pools lack, missing executors before replacements of running ones."""
-        kept = {pool.key: self._kept(pool, decision) for pool, decision in self._open}
-        created: dict[str, list[Assignment]] = {}
+        kept = {pool.key: self._places(pool, decision.keep) for pool, decision in self._open}
+        created: dict[str, list[tuple[Want, Landing]]] = {}
         for pool, decision in self._open:
             if decision.wants:
                 created[pool.key] = self._place(pool, decision, kept[pool.key], draft)
         for pool, decision in self._open:
             if decision.surge is not None:
-                created[pool.key] = self._surge(pool, decision.surge, decision, kept[pool.key], draft)
+                created[pool.key] = self._surge(pool, decision.surge, kept[pool.key], draft)
         for pool, _ in self._open:
-            keep, create = with_peers(kept[pool.key], created.get(pool.key, []))
-            draft.keep.extend(keep)
-            draft.create.extend(create)
+            self._write(pool, kept[pool.key], created.get(pool.key, []), draft)
+
+    def _write(
+        self, pool: PoolDemand, kept: list[_Place], created: list[tuple[Want, Landing]], draft: PlanDraft
+    ) -> None:
+        places = [(place.fault_domain, place.executor.slot) for place in kept]
+        places += [(landing.fault_domain, want.slot) for want, landing in created]
+        peers = peer_slots(places)
+        for place, peer in zip(kept, peers, strict=False):
+            draft.keep.append(Kept(place.executor.name, _held(pool, place, peer)))
+        for (want, landing), peer in zip(created, peers[len(kept) :], strict=True):
+            draft.create.append(_assignment(pool, want, landing, peer))
 
     def _place(
-        self, pool: PoolDemand, decision: Decision, kept: list[Kept], draft: PlanDraft
-    ) -> list[Assignment]:
-        spread = self._spread(pool, kept)
-        made, left = self._search(pool, decision.wants, spread)
+        self, pool: PoolDemand, decision: Decision, kept: list[_Place], draft: PlanDraft
+    ) -> list[tuple[Want, Landing]]:
+        made = self._search(pool, decision.wants, kept)
+        left = len(decision.wants) - len(made)
         if left:
             draft.unplaced.append(explain(self._fleet, self._fitting, pool, left))
         return made
 
     def _surge(
-        self, pool: PoolDemand, want: Want, decision: Decision, kept: list[Kept], draft: PlanDraft
-    ) -> list[Assignment]:
-        others = [one for one in kept if one.name != want.replaces]
-        made, left = self._search(pool, [want], self._spread(pool, others))
-        if left:
-            old = next(executor for executor in decision.keep if executor.name == want.replaces)
+        self, pool: PoolDemand, want: Want, kept: list[_Place], draft: PlanDraft
+    ) -> list[tuple[Want, Landing]]:
+        others = [place for place in kept if place.executor.name != want.replaces]
+        made = self._search(pool, [want], others)
+        if not made:
             message = "a new revision takes its place; there is no room for both"
-            draft.drain.append(Ended(old.name, pool.key, EndReason.REVISION_REPLACED, message))
+            draft.drain.append(Ended(want.replaces, pool.key, EndReason.REVISION_REPLACED, message))
             kept[:] = others
         return made
 
     def _search(
-        self, pool: PoolDemand, wants: Sequence[Want], spread: Spread
-    ) -> tuple[list[Assignment], int]:
-        """Places for the wants, and how many have none."""
+        self, pool: PoolDemand, wants: Sequence[Want], kept: Sequence[_Place]
+    ) -> list[tuple[Want, Landing]]:
+        """Places for as many of the wants as have one."""
+        spread = Spread.of(pool.spread, pool.replicas, self._settings.tolerated_loss)
+        for place in kept:
+            spread.add(place.fault_domain)
         search = Search(self._fleet, self._fitting, pool, spread, admits(pool, self._fleet.label_keys))
-        made: list[Assignment] = []
-        for number, want in enumerate(wants):
+        made: list[tuple[Want, Landing]] = []
+        for want in wants:
             landing = search.place(frozenset((want.avoid,)) if want.avoid else frozenset())
             if landing is None:
-                search.close()
-                return made, len(wants) - number
+                break
             self.touched.add(landing.node.node.name)
-            made.append(_assignment(pool, want, landing))
+            made.append((want, landing))
         search.close()
-        return made, 0
+        return made
 
-    def _spread(self, pool: PoolDemand, kept: Sequence[Kept]) -> Spread:
-        spread = Spread.of(pool.spread, pool.replicas, self._settings.tolerated_loss)
-        for one in kept:
-            spread.add(one.assignment.fault_domain)
-        return spread
+    def _places(self, pool: PoolDemand, executors: Sequence[RunningExecutor]) -> list[_Place]:
+        return [self._place_of(pool, executor) for executor in executors]
 
-    def _kept(self, pool: PoolDemand, decision: Decision) -> list[Kept]:
-        return [Kept(executor.name, self._as_assignment(pool, executor)) for executor in decision.keep]
-
-    def _as_assignment(self, pool: PoolDemand, executor: RunningExecutor) -> Assignment:
-        node = self._nodes[executor.node]
-        fleet_node = self._fleet.get(executor.node)
+    def _place_of(self, pool: PoolDemand, executor: RunningExecutor) -> _Place:
         devices = executor.held_devices
-        parents, start = _parents(fleet_node, devices)
-        mig = pool.chiplet.shape is ChipletShape.MIG
-        chiplet = Chiplet(
-            pool.chiplet.shape,
-            executor.resource,
-            executor.count,
-            devices,
-            pool.chiplet.profile,
-            parents[0] if mig and parents else "",
-            start,
-        )
-        instance = devices[0] if mig and devices else ""
-        domain = fault_domain(node, self._settings, parents, instance, clique_of(node) if parents else "")
-        return Assignment(
-            pool.key,
-            executor.slot,
-            executor.node,
-            chiplet,
-            domain,
-            recreations=executor.recreations,
-            revision=executor.revision,
-        )
+        parents, start = _parents(self._fleet.get(executor.node), devices)
+        node = self._nodes[executor.node]
+        instance = devices[0] if pool.chiplet.shape is ChipletShape.MIG and devices else ""
+        clique = clique_of(node) if parents else ""
+        domain = fault_domain(node, self._settings, parents, instance, clique)
+        return _Place(executor, domain, parents, start)
 
     def _judge(self, pool: PoolDemand, executor: RunningExecutor) -> Trouble | Flagged | None:
         if executor.phase is ExecutorPhase.FAILED:
@@ -277,14 +273,40 @@ def _parents(node: FleetNode | None, devices: Sequence[str]) -> tuple[tuple[str,
     return tuple(parents), start
 
 
-def _assignment(pool: PoolDemand, want: Want, landing: Landing) -> Assignment:
+def _assignment(pool: PoolDemand, want: Want, landing: Landing, peer: int | None) -> Assignment:
     return Assignment(
         pool.key,
         want.slot,
         landing.node.node.name,
         landing.chiplet,
         landing.fault_domain,
-        replaces=want.replaces,
-        recreations=want.recreations,
-        revision=pool.revision,
+        peer,
+        want.replaces,
+        want.recreations,
+        pool.revision,
+    )
+
+
+def _held(pool: PoolDemand, place: _Place, peer: int | None) -> Assignment:
+    executor = place.executor
+    mig = pool.chiplet.shape is ChipletShape.MIG
+    chiplet = Chiplet(
+        pool.chiplet.shape,
+        executor.resource,
+        executor.count,
+        executor.held_devices,
+        pool.chiplet.profile,
+        place.parents[0] if mig and place.parents else "",
+        place.start,
+    )
+    return Assignment(
+        pool.key,
+        executor.slot,
+        executor.node,
+        chiplet,
+        place.fault_domain,
+        peer,
+        "",
+        executor.recreations,
+        executor.revision,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from superinfer_core.api.v1alpha1.chipletpool import Allocation, ChipletShape
+from superinfer_core.api.v1alpha1.labels import GPU_RESOURCE
 from superinfer_core.placement.demand import PoolDemand
 from superinfer_core.placement.fit import Choice, Fitting
 from superinfer_core.placement.fleet import Facts, Fleet, FleetNode, Group
@@ -54,6 +55,11 @@ class Search:
         self._admits = admits
         self._requests = tuple(sorted(pool.requests.items()))
         self._device_count = device_count(pool)
+        self._resource = pool.chiplet.resource or ""
+        self._mig = pool.chiplet.shape is ChipletShape.MIG
+        # Nodes that hold their share are looked at only once nothing else is without a violation.
+        self._crowded: list[_Candidate] = []
+        self._crowded_count = False
         self._cpu = pool.chiplet.shape is ChipletShape.CPU
         self._over_nodes = "node" in spread.levels
         self._aside: list[tuple[Group, int]] = []
@@ -73,8 +79,15 @@ class Search:
         """
         passed: list[tuple[Priority, int, _Candidate]] = []
         found: Landing | None = None
-        while self._heap:
+        while self._heap or self._crowded:
+            if not self._heap:
+                self._count_crowded()
+                continue
             entry = heappop(self._heap)
+            if self._crowded and any(entry[0][0]):
+                heappush(self._heap, entry)
+                self._count_crowded()
+                continue
             candidate = entry[2]
             node = self._first_of(candidate)
             if node is None:
@@ -151,12 +164,23 @@ class Search:
             if not self._has_room(node_or_none):
                 self._set_aside(group)
                 continue
-            if self._over_nodes and self._spread.excess(f"node/{node_or_none.node.name}"):
+            if self._over_nodes and self._spread.excess(node_or_none.domain):
                 self._set_aside(group)
-                self._enter(_Candidate(group, node_or_none, candidate.choice))
+                crowded = _Candidate(group, node_or_none, candidate.choice)
+                if self._crowded_count:
+                    self._enter(crowded)
+                else:
+                    self._crowded.append(crowded)
                 continue
             return node_or_none
         return None
+
+    def _count_crowded(self) -> None:
+        """From now on nodes that hold their share compete, too."""
+        self._crowded_count = True
+        waiting, self._crowded = self._crowded, []
+        for candidate in waiting:
+            self._enter(candidate)
 
     def _single(self, node: FleetNode, choice: Choice, into: list[tuple[Priority, int, _Candidate]]) -> None:
         self._serial += 1
@@ -169,10 +193,12 @@ class Search:
     def _has_room(self, node: FleetNode) -> bool:
         free = node.free
         if self._device_count:
-            resource = node.resource_of(self._pool.chiplet)
-            if resource is not None and free.get(resource, 0) < self._device_count:
+            resource = GPU_RESOURCE if self._mig and node.single else self._resource
+            if free.get(resource, 0) < self._device_count:
                 return False
-        return all(free.get(resource, 0) >= amount for resource, amount in self._requests)
+        return not self._requests or all(
+            free.get(resource, 0) >= amount for resource, amount in self._requests
+        )
 
     def _priority(self, candidate: _Candidate, node: FleetNode) -> Priority:
         facts = node.facts
@@ -180,7 +206,7 @@ class Search:
         violated = []
         for level in spread.levels:
             if level == "node":
-                violated.append(0 if candidate.node is None else spread.excess(f"node/{node.node.name}"))
+                violated.append(0 if candidate.node is None else spread.excess(node.domain))
             elif level != "gpu":
                 name = getattr(facts, level)
                 violated.append(spread.excess(f"{level}/{name}") if name else 0)
@@ -191,11 +217,11 @@ class Search:
 
     def _take(self, candidate: _Candidate, node: FleetNode) -> Landing:
         before = candidate.group
-        landing = land(node, self._pool, candidate.choice, self._fitting, self._spread, self._fleet)
+        landing = land(node, self._pool, candidate.choice, self._fitting, self._spread)
         for resource, amount in self._requests:
             node.free[resource] = node.free.get(resource, 0) - amount
-        device = node.resource_of(self._pool.chiplet)
-        if device is not None and self._device_count:
+        if self._device_count:
+            device = GPU_RESOURCE if self._mig and node.single else self._resource
             node.free[device] = node.free.get(device, 0) - self._device_count
         node.load += 1
         self._spread.add(landing.fault_domain)
