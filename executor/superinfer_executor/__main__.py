@@ -4,6 +4,8 @@ Runs again, as `__mp_main__`, in vLLM's child processes: nothing may happen at i
 """
 
 import importlib
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -30,5 +32,12 @@ def main(argv: Sequence[str]) -> int:
     return result
 
 
+def _end(_number: int, _frame: object) -> None:
+    """Until a command has its own handler: nothing runs yet that could be finished."""
+    os._exit(128 + signal.SIGTERM)
+
+
 if __name__ == "__main__":
+    # The first process of a container has no default action for SIGTERM: a loading one could not be ended.
+    signal.signal(signal.SIGTERM, _end)
     sys.exit(main(sys.argv[1:]))

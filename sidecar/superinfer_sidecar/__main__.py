@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import uvloop
 import yaml
@@ -28,20 +29,27 @@ def make_planner(settings: SidecarSettings) -> Planner:
     return Planner(policy, profile, learn_overhead=settings.learn_overhead)
 
 
+EXIT_USAGE: Final = 2
+
 _LOG = logging.getLogger(__name__)
 
 
-async def _run(settings: SidecarSettings, planner: Planner) -> None:
+async def _run(settings: SidecarSettings, planner: Planner) -> int:
     if not planner.profiled:
         _LOG.warning("no --profile: step times are guessed until enough steps were seen")
     if settings.drained_file is not None:
         # One of a former life of this container would let the engine go at once.
         settings.drained_file.unlink(missing_ok=True)
-    sidecar = Sidecar(settings, planner)
-    await sidecar.start()
     stop = asyncio.Event()
+    # Before anything else: the first process of a container has no default action for signals.
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    sidecar = Sidecar(settings, planner)
+    try:
+        await sidecar.start()
+    except OSError as error:
+        sys.stderr.write(f"superinfer_sidecar: {error}\n")
+        return EXIT_USAGE
     ready = {"event": "ready", "executor": settings.executor_name, "port": sidecar.port}
     if settings.metrics_port >= 0:
         ready["metrics_port"] = sidecar.metrics_port
@@ -53,6 +61,7 @@ async def _run(settings: SidecarSettings, planner: Planner) -> None:
     finally:
         if settings.drained_file is not None:
             settings.drained_file.touch()
+    return 0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -63,9 +72,9 @@ def main(argv: Sequence[str]) -> int:
         planner = make_planner(settings)
     except (OSError, ProfileInvalid, PolicyInvalid, yaml.YAMLError) as error:
         sys.stderr.write(f"superinfer_sidecar: {error}\n")
-        return 2
-    uvloop.run(_run(settings, planner))
-    return 0
+        return EXIT_USAGE
+    code: int = uvloop.run(_run(settings, planner))
+    return code
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from superinfer_operator.certificates import (
     next_leaf,
 )
 from superinfer_proto.v1 import sidecar_pb2_grpc
+from superinfer_sidecar.__main__ import main
 from superinfer_sidecar.peers import Peers
 from superinfer_sidecar.settings import SidecarSettings, TlsFiles, parse_settings
 
@@ -147,3 +148,10 @@ def test_a_pool_name_without_certificates_is_refused(capsys):
     with pytest.raises(SystemExit):
         parse_settings([*command, "--tls-pool-name", POOL])
     assert "--tls-cert" in capsys.readouterr().err
+
+
+def test_certificates_that_are_not_there_are_said_so(tmp_path, capfd):
+    command = ["--listen", "127.0.0.1:0", "--engine-socket", str(tmp_path / "x"), "--executor-name", "e0"]
+    missing = [f"--tls-{item}={tmp_path / 'nothing'}" for item in ("cert", "key", "ca")]
+    assert main([*command, *missing]) == 2
+    assert "nothing" in capfd.readouterr().err
