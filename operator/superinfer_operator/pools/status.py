@@ -40,6 +40,7 @@ class PoolOutcome:
 
     Attributes:
         unplaced, flagged, ended, advice: its part of the plan.
+        refused: (reason, message) of the API server for pods it would not take.
         waiting: (count, until) of replicas whose replacement has to wait; until when is RFC 3339.
     """
 
@@ -48,6 +49,7 @@ class PoolOutcome:
     ended: tuple[Ended, ...] = ()
     waiting: tuple[int, str] = (0, "")
     advice: tuple[LayoutAdvice, ...] = ()
+    refused: tuple[str, str] = ("", "")
 
 
 NO_OUTCOME: Final = PoolOutcome()
@@ -99,7 +101,7 @@ def standing_of(setup: PoolSetup, pods: Sequence[ExecutorPod], outcome: PoolOutc
         draining=sum(pod.terminating for pod in pods),
         unplaced=outcome.unplaced,
         flagged=outcome.flagged,
-        trouble=tuple(_troubles(staying)),
+        trouble=(*((outcome.refused,) if outcome.refused[0] else ()), *_troubles(staying)),
         waiting=outcome.waiting,
         ending=tuple(ended.reason for ended in outcome.ended),
     )

@@ -5,14 +5,15 @@ could vanish or whose name could be used twice. Then what pods need, then pods, 
 Each step compares with what is there and writes only what differs. Concurrency: one task per pool at a time.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from superinfer_core.api.v1alpha1 import labels
 from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND, Allocation
 from superinfer_core.placement import Assignment, Ended
 from superinfer_core.pods.beside import disruption_budget, executors_service
+from superinfer_kube.errors import Forbidden, Invalid
 from superinfer_kube.informer import Informer, Key
 from superinfer_kube.resources import CHIPLET_POOLS, POD_DISRUPTION_BUDGETS, SERVICES, Resource
 from superinfer_operator.placing.setup import PoolSetup
@@ -24,6 +25,7 @@ from superinfer_operator.pools.objects import (
     release_of_pool,
     with_new,
 )
+from superinfer_operator.pools.refused import Refused, refused_again
 from superinfer_operator.pools.status import NO_OUTCOME, PoolOutcome, pool_status, same_status
 from superinfer_operator.reconciling.clock import Now
 from superinfer_operator.reconciling.events import About, EventType, Happening, condition_events
@@ -58,6 +60,26 @@ class PoolWork:
     outcome: PoolOutcome = NO_OUTCOME
 
 
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What a pool's round depends on."""
+
+    setup: PoolSetup
+    pods: tuple[ExecutorPod, ...]
+    outcome: PoolOutcome
+    made: tuple[MadeObject | None, MadeObject | None]
+
+    def is_same(self, other: "_Inputs") -> bool:
+        """Setups and pods are replaced when they change; the rest is small enough to compare."""
+        return (
+            self.setup is other.setup
+            and len(self.pods) == len(other.pods)
+            and all(one is two for one, two in zip(self.pods, other.pods, strict=True))
+            and self.outcome == other.outcome
+            and self.made == other.made
+        )
+
+
 class PoolTender:
     """Does what pools need."""
 
@@ -69,25 +91,73 @@ class PoolTender:
         self._recorder = recorder
         self._settings = settings
         self._claims = ClaimKeeper(writer)
+        self._refused: dict[str, Refused] = {}
+        self._rested: dict[str, _Inputs] = {}
 
     async def tend(self, work: PoolWork, pods: Sequence[ExecutorPod], now: Now) -> None:
         """Bring one pool closer to what it should be."""
-        record = work.setup.record
+        work = self._without_refused(work, now)
+        inputs = self._inputs(work, pods)
+        if self._may_rest(work, inputs):
+            return
+        record, wrote = work.setup.record, bool(work.drain or work.delete)
         if record.deleting:
+            self._refused.pop(record.key, None)
             if await self._let_go(record, pods, now):
                 return
         elif not await self._claim(work, pods):
             return
         if not record.deleting and record.pool is not None and work.setup.demand is not None:
-            await self._keep(SERVICES, self._cluster.services, executors_service(record.pool), record)
+            wrote |= await self._keep(
+                SERVICES, self._cluster.services, executors_service(record.pool), record
+            )
             budget = disruption_budget(record.pool)
-            await self._keep(POD_DISRUPTION_BUDGETS, self._cluster.budgets, budget, record)
-            await self._create(work, pods, now)
+            wrote |= await self._keep(POD_DISRUPTION_BUDGETS, self._cluster.budgets, budget, record)
+            wrote |= await self._create(work, pods, now)
             if work.setup.demand.allocation is Allocation.DRA:
-                waiting = [pod for pod in self._cluster.executors(now.seconds) if pod.pool == record.key]
-                await self._claims.keep(record.key, waiting, now)
+                await self._claims.keep(record.key, self._cluster.executors_of(record.key), now)
         await self._end(work, pods)
-        await self._tell(work, now)
+        wrote |= await self._tell(work, now)
+        if not wrote:
+            self._rested[record.key] = inputs
+
+    def forget_missing(self, known: Container[str]) -> None:
+        """Keep nothing of pools that are gone."""
+        for kept in (self._refused, self._rested):
+            for key in [key for key in kept if key not in known]:
+                del kept[key]
+
+    @property
+    def next_at(self) -> float | None:
+        """When the next refused pod is tried again."""
+        return min((refused.until for refused in self._refused.values()), default=None)
+
+    def _inputs(self, work: PoolWork, pods: Sequence[ExecutorPod]) -> "_Inputs":
+        record = work.setup.record
+        beside = Key(record.namespace, labels.executors_service_name(record.name))
+        made = (self._cluster.services.objects.get(beside), self._cluster.budgets.objects.get(beside))
+        return _Inputs(work.setup, tuple(pods), work.outcome, made)
+
+    def _without_refused(self, work: PoolWork, now: Now) -> PoolWork:
+        """The work without pods that the server would only refuse again."""
+        key = work.setup.key
+        refused = self._refused.get(key)
+        if refused is None:
+            return work
+        if not work.create:
+            del self._refused[key]
+            return work
+        if refused.holds(work.setup.revision, now.seconds):
+            return replace(work, create=())
+        return work
+
+    def _may_rest(self, work: PoolWork, inputs: "_Inputs") -> bool:
+        """Nothing is to be done, and everything is as it was when nothing had to be written."""
+        busy = work.create or work.drain or work.delete or work.setup.record.deleting
+        idle = not busy and work.setup.key not in self._refused
+        dra = work.setup.demand is not None and work.setup.demand.allocation is Allocation.DRA
+        before = self._rested.get(work.setup.key)
+        return idle and not dra and before is not None and before.is_same(inputs)
 
     async def _claim(self, work: PoolWork, pods: Sequence[ExecutorPod]) -> bool:
         """Whether the pool carries our finalizer and the incarnations that are about to be used."""
@@ -123,13 +193,21 @@ class PoolTender:
         known: Informer[MadeObject],
         document: dict[str, Any],
         record: PoolRecord,
-    ) -> None:
+    ) -> bool:
+        """Whether it had to be written."""
         metadata = document["metadata"]
         made = known.objects.get(Key(metadata["namespace"], metadata["name"]))
-        if made is None or made.digest != intent_digest(document) or made.owner != record.uid:
-            await self._writer.apply(resource, document)
+        if made is not None and made.digest == intent_digest(document) and made.owner == record.uid:
+            return False
+        await self._writer.apply(resource, document)
+        return True
 
-    async def _create(self, work: PoolWork, pods: Sequence[ExecutorPod], now: Now) -> None:
+    async def _create(self, work: PoolWork, pods: Sequence[ExecutorPod], now: Now) -> bool:
+        """Whether anything was tried."""
+        key, revision = work.setup.key, work.setup.revision
+        refused = self._refused.get(key)
+        if not work.create:
+            return False
         highest = highest_incarnations(work.setup.record, pods)
         told = []
         for assignment in work.create:
@@ -137,6 +215,13 @@ class PoolTender:
             highest[assignment.slot] = incarnation
             document = pod_of(work.setup, assignment, incarnation, self._settings.pods)
             made = await self._writer.create_pod(document)
+            if isinstance(made, Forbidden | Invalid):
+                self._refused[key] = refused_again(
+                    refused, revision=revision, reason=made.reason, message=made.message, now=now.seconds
+                )
+                # The others are made from the same: they would be refused, too.
+                break
+            self._refused.pop(key, None)
             if made is None:
                 continue
             self._cluster.note_pod(made, now.seconds)
@@ -148,6 +233,7 @@ class PoolTender:
             about = _about(work.setup.record)
             happening = Happening(about, EventType.NORMAL, "ExecutorCreated", "CreateExecutor", note)
             await self._recorder.record(happening, now)
+        return True
 
     async def _end(self, work: PoolWork, pods: Sequence[ExecutorPod]) -> None:
         by_key = {pod.key: pod for pod in pods}
@@ -169,20 +255,24 @@ class PoolTender:
             happening = Happening(about, EventType.NORMAL, reason, "EndExecutor", note)
             await self._recorder.record(happening, self._recorder.now())
 
-    async def _tell(self, work: PoolWork, now: Now) -> None:
-        record = work.setup.record
-        pods = [pod for pod in self._cluster.executors(now.seconds) if pod.pool == record.key]
-        status = pool_status(work.setup, pods, work.outcome, now=now.text)
+    async def _tell(self, work: PoolWork, now: Now) -> bool:
+        """Whether its status had to be written."""
+        record, outcome = work.setup.record, work.outcome
+        if (refused := self._refused.get(record.key)) is not None:
+            outcome = replace(outcome, refused=(refused.reason, refused.message))
+        pods = self._cluster.executors_of(record.key)
+        status = pool_status(work.setup, pods, outcome, now=now.text)
         if same_status(record.status, status):
-            return
+            return False
         written = await self._writer.apply_status(
             CHIPLET_POOLS, record.namespace, record.name, record.uid, status
         )
         if written is None:
-            return
+            return True
         before = record.status.get("conditions") or ()
         for happening in condition_events(_about(record), before, status["conditions"]):
             await self._recorder.record(happening, now)
+        return True
 
 
 def _listed(names: Sequence[str]) -> str:

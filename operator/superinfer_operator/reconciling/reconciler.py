@@ -81,6 +81,7 @@ class Reconciler:
         by_pool = _by_pool(executors)
         parts = by_pool_of(decided)
         works = [self._work(setup, parts.get(setup.key, PlanPart()), now) for setup in setups.values()]
+        self._pools.forget_missing(setups)
         await self._certificates.keep(setups.values(), now)
         async with asyncio.TaskGroup() as group:
             for work in works:
@@ -163,7 +164,12 @@ class Reconciler:
                     await self._writer.delete_pod(pod.namespace, pod.name, pod.uid)
 
     def _wake_s(self, decided: Plan, now: Now) -> float | None:
-        due = (decided.wake_at, self._backoff.next_at(now.seconds), self._references.next_at)
+        due = (
+            decided.wake_at,
+            self._backoff.next_at(now.seconds),
+            self._references.next_at,
+            self._pools.next_at,
+        )
         times = [at for at in due if at is not None]
         return max(0.0, min(times) - now.seconds) if times else None
 

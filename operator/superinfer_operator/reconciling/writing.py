@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from superinfer_kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from superinfer_kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
 from superinfer_kube.resources import PODS, Resource
 
 _log = logging.getLogger("superinfer.operator")
@@ -96,8 +96,8 @@ class Writer:
                 self._failed(error)
         return True
 
-    async def create_pod(self, document: Mapping[str, Any]) -> Document | None:
-        """The pod; also where it was there already."""
+    async def create_pod(self, document: Mapping[str, Any]) -> "Document | Forbidden | Invalid | None":
+        """The pod, also where it was there already; why the server will not have it; None to try again."""
         metadata = document["metadata"]
         async with self._places:
             self.writes += 1
@@ -105,6 +105,8 @@ class Writer:
                 return await self.api.create(PODS, document)
             except AlreadyExists:
                 pass
+            except (Forbidden, Invalid) as refusal:
+                return refusal
             except KubeError as error:
                 self._failed(error)
                 return None

@@ -100,6 +100,7 @@ class Cluster:
         self._unconfirmed: dict[Key, tuple[ExecutorPod, float]] = {}
         self._been_ready: set[str] = set()
         self._executors: dict[Key, ExecutorPod] = {}
+        self._of_pool: dict[str, dict[Key, ExecutorPod]] = {}
         self._foreign: dict[Key, ForeignPod] = {}
         self._held: dict[tuple[str, str], int] = {}
 
@@ -146,6 +147,12 @@ class Cluster:
         found = {key: pod for key, (pod, _) in self._unconfirmed.items()} | self._executors
         return [found[key] for key in sorted(found)]
 
+    def executors_of(self, pool: str) -> list[ExecutorPod]:
+        """The executor pods of one pool, with those only just created; sorted."""
+        found = {key: pod for key, (pod, _) in self._unconfirmed.items() if pod.pool == pool}
+        found |= self._of_pool.get(pool, {})
+        return [found[key] for key in sorted(found)]
+
     def held_by_others(self) -> Mapping[tuple[str, str], int]:
         """What pods that are not ours hold, by (node, resource)."""
         return self._held
@@ -162,7 +169,7 @@ class Cluster:
         key = Key(pod.namespace, pod.name)
         known = self._executors.get(key)
         if known is not None and known.uid == pod.uid:
-            self._executors[key] = replace(known, terminating=True)
+            self._set_executor(key, replace(known, terminating=True))
 
     async def _follow(self, informer: Informer[Any]) -> None:
         before: dict[Key, Any] = {}
@@ -197,6 +204,7 @@ class Cluster:
             if known is None:
                 return False
             del self._executors[change.key]
+            del self._of_pool[known.pool][change.key]
             self._been_ready.discard(known.uid)
             return True
         self._unconfirmed.pop(change.key, None)
@@ -204,8 +212,15 @@ class Cluster:
             self._been_ready.add(pod.uid)
         elif pod.phase is ExecutorPhase.PENDING and pod.uid in self._been_ready:
             pod = replace(pod, phase=ExecutorPhase.NOT_READY)
-        self._executors[change.key] = pod
+        self._set_executor(change.key, pod)
         return pod != known
+
+    def _set_executor(self, key: Key, pod: ExecutorPod) -> None:
+        known = self._executors.get(key)
+        if known is not None and known.pool != pod.pool:
+            del self._of_pool[known.pool][key]
+        self._executors[key] = pod
+        self._of_pool.setdefault(pod.pool, {})[key] = pod
 
     def _take_foreign(self, change: Change[PodFacts]) -> bool:
         before = self._foreign.pop(change.key, None)

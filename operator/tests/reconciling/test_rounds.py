@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from reconciling.world import PODS, SECRETS, SETTINGS, World
+from superinfer_kube.errors import Forbidden
 from superinfer_operator.reconciling.reconciler import NotWritten
 
 
@@ -215,6 +216,33 @@ class TestFailingPods:
         ready = next(c for c in status["conditions"] if c["type"] == "Ready")
         assert ready["reason"] == "ExecutorsFailed"
         assert "not before" in ready["message"]
+
+
+async def test_pods_the_server_refuses_are_explained_and_tried_again_later(world):
+    create = world.create
+
+    async def refusing(resource, document):
+        if resource is PODS:
+            world.calls.append("refused")
+            raise Forbidden("violates PodSecurity restricted", status=403, reason="Forbidden")
+        return await create(resource, document)
+
+    world.create = refusing
+    world.pool(replicas=3)
+    await world.settle()
+    assert world.calls.count("refused") == 1, "the other replicas would be refused just the same"
+    status = world.objects["chipletpools", "shop", "p"]["status"]
+    ready = next(c for c in status["conditions"] if c["type"] == "Ready")
+    assert ready["reason"] == "ExecutorsFailed"
+    assert "violates PodSecurity restricted" in ready["message"]
+    assert await world.reconciler.round() <= 5
+    world.create = create
+    world.pass_time(6)
+    await world.settle()
+    assert len(world.names()) == 3
+    world.run_pods()
+    await world.settle()
+    assert world.conditions("chipletpools", "p")["Ready"] == ("True", "Ready")
 
 
 async def test_an_infeasible_contract_is_named_and_changes_no_pool(world):
