@@ -306,7 +306,7 @@ def _duplicate_problem(contract: Linked, holder: Linked) -> ContractProblem:
             f"{contract.key} and {holder.key} both have serviceID {contract.stored.service_id}; {holder.key} "
             f"was there first{f' ({holder.stored.created})' if holder.stored.created else ''} and keeps it"
         ),
-        suggestion=f"give {contract.key} another serviceID, or delete one of them",
+        suggestion=f"create {contract.key} anew with another serviceID, or delete one of them",
     )
 
 
