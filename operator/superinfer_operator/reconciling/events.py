@@ -104,7 +104,7 @@ def condition_events(
     for condition in after:
         old = known.get(condition["type"])
         status, reason = condition["status"], condition["reason"]
-        if old is None and status != "False":
+        if old is None and (status != "False" or reason in _EXPECTED):
             # The first look at an object finds nothing remarkable.
             continue
         if (

@@ -134,8 +134,12 @@ class TestConditionEvents:
         assert (worse[0].type, better[0].type) == (EventType.WARNING, EventType.NORMAL)
 
     def test_a_pool_that_is_starting_worries_nobody(self):
-        found = condition_events(ABOUT, [], [condition("Ready", "False", "ExecutorsStarting")])
-        assert found[0].type is EventType.NORMAL
+        starting = [condition("Ready", "False", "ExecutorsStarting")]
+        assert condition_events(ABOUT, [], starting) == []
+        assert (
+            condition_events(ABOUT, [condition("Ready", "True", "Ready")], starting)[0].type
+            is EventType.NORMAL
+        )
 
     def test_two_events_of_one_moment_have_two_names(self):
         happening = Happening(ABOUT, EventType.NORMAL, "R", "A", "n" * 5000)
