@@ -119,7 +119,7 @@ def _gpu(description: Description, product: GpuProduct, node_name: str, index: i
     mig = gpu.mig or Mig(enabled=False)
     if mig.enabled and not product.mig_profiles:
         raise DescriptionInvalid(f"gpus.{index}.mig.enabled: {product.name} has no MIG; set it to false")
-    gpu_uuid = gpu.uuid or f"GPU-{derived_uuid(node_name, index)}"
+    gpu_uuid = gpu.uuid or f"GPU-{derived_uuid(node_name, product.name, index)}"
     half = max(1, (len(description.gpus) + 1) // 2)
     return MockGpu(
         index=index,

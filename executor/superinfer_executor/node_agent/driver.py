@@ -5,6 +5,8 @@ drivers and GPUs differ. A GPU that is lost keeps the facts it had. Blocking, on
 that `wait` may run in a thread of its own.
 """
 
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from ctypes import byref, c_uint, c_void_p, cast
 from dataclasses import replace
@@ -41,6 +43,7 @@ _RECOVERY_ACTION_FIELD: Final = 230
 _NO_INSTANCE: Final = 0xFFFFFFFF
 _NVIDIA: Final = "0x10de"
 _FABRIC_COMPLETED: Final = 3
+_WIRING_S: Final = 60.0
 _EVENTS: Final = (
     nvml.nvmlEventTypeXidCriticalError
     | nvml.nvmlEventTypeDoubleBitEccError
@@ -60,6 +63,9 @@ class Driver:
         self._devices = devices
         self._known: dict[int, GpuReading] = {}
         self._links: dict[tuple[int, int], LinkReading] = {}
+        self._linked: set[int] = set()
+        self._profiles: dict[tuple[str, bool], tuple[tuple[ProfileReading, ...], bool]] = {}
+        self._wiring_until_s = 0.0
         self._events: Any = None
         self._registered: set[int] = set()
 
@@ -80,40 +86,61 @@ class Driver:
             count = nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
             raise DriverMissing(f"NVML does not answer: {error}") from error
+        self._refresh_wiring()
         handles: dict[int, Any] = {}
-        unreadable = []
+        read: dict[int, GpuReading] = {}
         for index in range(count):
-            try:
+            with suppress(nvml.NVMLError):
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                self._known[index] = self._gpu(handle, index)
+                read[index] = self._gpu(handle, index)
                 handles[index] = handle
-            except nvml.NVMLError:
-                if index in self._known:
-                    self._known[index] = _lost(self._known[index])
-                else:
-                    unreadable.append(index)
+        self._take(read)
+        if not self._links or any(index not in self._linked for index in handles):
+            self._links |= {(link.a, link.b): link for link in read_links(handles)}
+            self._linked |= set(handles)
+        unreadable = tuple(index for index in range(count) if index not in self._known)
         gpus = tuple(self._known[index] for index in sorted(self._known))
-        self._links |= {(link.a, link.b): link for link in read_links(handles)}
         return NodeReading(
-            version, gpus, tuple(self._links[pair] for pair in sorted(self._links)), tuple(unreadable)
+            version, gpus, tuple(self._links[pair] for pair in sorted(self._links)), unreadable
         )
+
+    def _take(self, read: Mapping[int, GpuReading]) -> None:
+        """GPUs that do not answer any more are lost; where all are others, the hardware was exchanged."""
+        before = {gpu.uuid for gpu in self._known.values()}
+        if read and before.isdisjoint(gpu.uuid for gpu in read.values()):
+            self._known, self._links, self._linked = {}, {}, set()
+        lost = {index: replace(gpu, lost=True) for index, gpu in self._known.items() if index not in read}
+        self._known = {**lost, **read}
+
+    def _refresh_wiring(self) -> None:
+        """Profiles and links hardly ever change and are many calls: asked for once a minute."""
+        now_s = time.monotonic()
+        if now_s >= self._wiring_until_s:
+            self._wiring_until_s = now_s + _WIRING_S
+            self._profiles.clear()
+            self._linked.clear()
 
     def _gpu(self, handle: Any, index: int) -> GpuReading:
         bus_id = _text(nvml.nvmlDeviceGetPciInfo(handle).busId).lower().removeprefix("0000")
         mig = _or(None, nvml.nvmlDeviceGetMigMode, handle)
+        mig_enabled = mig is not None and mig[0] == 1
         action = self._action(handle)
         rows = _or(None, nvml.nvmlDeviceGetRemappedRows, handle)
+        uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+        if (uuid, mig_enabled) not in self._profiles:
+            self._profiles[uuid, mig_enabled] = read_profiles(handle), switch_attached(handle)
+        profiles, nvswitch = self._profiles[uuid, mig_enabled]
         return GpuReading(
-            uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+            uuid=uuid,
             index=index,
             product=_text(nvml.nvmlDeviceGetName(handle)),
             memory_mib=nvml.nvmlDeviceGetMemoryInfo(handle).total >> 20,
             pci_bus_id=bus_id,
             numa_node=self._numa_node(handle, bus_id),
-            mig_enabled=mig is not None and mig[0] == 1,
-            profiles=read_profiles(handle),
-            instances=_instances(handle) if mig is not None and mig[0] == 1 else (),
-            nvswitch=switch_attached(handle),
+            mig_enabled=mig_enabled,
+            profiles=profiles,
+            instances=_instances(handle) if mig_enabled else (),
+            nvswitch=nvswitch,
             clique=_clique(handle),
             action=action,
             ecc_uncorrected=_or(None, nvml.nvmlDeviceGetTotalEccErrors, handle, 1, 0),
@@ -185,10 +212,6 @@ class Driver:
                 if cast(nvml.nvmlDeviceGetHandleByIndex(index), c_void_p).value == wanted:
                     return index
         return None
-
-
-def _lost(known: GpuReading) -> GpuReading:
-    return replace(known, lost=True)
 
 
 def read_profiles(handle: Any) -> tuple[ProfileReading, ...]:

@@ -1,6 +1,9 @@
 """The agent's command over the MOCK library: real pynvml, real gRPC, in a process of its own."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -156,3 +159,20 @@ async def test_without_a_driver_there_is_nothing_to_look_at(tmp_path: Path, comm
     assert (code, "NVML cannot be opened" in err) == (2, True)
     code, _, err = await command(live, "--once", "--library=/nonexistent.so")
     assert (code, "/nonexistent.so" in err) == (2, True)
+
+
+def test_a_lost_gpu_stays_known_and_exchanged_hardware_does_not(tmp_path: Path, mock_library: Path) -> None:
+    live = installed(tmp_path, "h100-mixed-mig")
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("driver_probe.py"), mock_library, live.directory],
+        env=os.environ | {"SUPERINFER_GPUMOCK_NODE": str(live.flat_file)},
+        capture_output=True,
+        check=True,
+    )
+    h100, a100 = ["NVIDIA H100 80GB HBM3"], ["NVIDIA A100 80GB PCIe"]
+    assert json.loads(done.stdout) == [
+        [h100, [False] * 4, 6],
+        [h100, [False, False, False, True], 6],
+        [h100, [False] * 4, 6],
+        [a100, [False] * 8, 28],
+    ]
