@@ -123,7 +123,13 @@ class Resumption:
         holders = journey.holders(links)
         now_ms = self._clock_ms()
         candidates = [
-            self._candidate(link, tokens, holders, suspect=journey.suspects(link), now_ms=now_ms)
+            self._candidate(
+                link,
+                tokens,
+                holds=link.name in holders and journey.copied_to(link),
+                suspect=journey.suspects(link),
+                now_ms=now_ms,
+            )
             for link in links.values()
         ]
         chosen = choose(candidates, self._remaining_ms(request, work, slo, now_ms))
@@ -149,7 +155,7 @@ class Resumption:
         return self._fleet.serving_model(self._fleet.in_pool(work.pool), work.body.model)
 
     def _candidate(
-        self, link: ExecutorLink, tokens: int, holders: Sequence[str], *, suspect: bool, now_ms: float
+        self, link: ExecutorLink, tokens: int, *, holds: bool, suspect: bool, now_ms: float
     ) -> Candidate:
         load, model, engine = link.load, link.model, link.engine
         recompute_ms = 0.0
@@ -167,7 +173,7 @@ class Resumption:
             available_in_ms=away_ms,
             backlog_ms=0.0 if load is None else load.backlog_ms + link.sent_since_report_ms,
             recompute_ms=recompute_ms,
-            holds_checkpoint=link.name in holders,
+            holds_checkpoint=holds,
             requests=len(link.requests),
             suspect=suspect,
         )
@@ -197,6 +203,7 @@ class Journey:
         self._failed: dict[str, str] = {}
         self._generation = _generation(request.executor)
         self._holders: list[str] = []
+        self._copies: set[str] = set()
         self.failures = 0
         self.left = ""
 
@@ -211,11 +218,10 @@ class Journey:
             tokens = self.request.ledger.tokens
             self.failures = 1 if tokens > self._tokens else self.failures + 1
             self._tokens = tokens
-        for name in reversed(executor.checkpoint_peers):
-            if name in self._holders:
-                self._holders.remove(name)
-            self._holders.insert(0, name)
-        del self._holders[_MOST_HOLDERS:]
+        # Its own sidecar first: it outlives its engine, and has what was not copied yet.
+        latest = [executor.name, *executor.checkpoint_peers]
+        self._copies.update(latest if executor.checkpoint_peers else ())
+        self._holders = [*latest, *(name for name in self._holders if name not in latest)][:_MOST_HOLDERS]
 
     def begins(self, link: ExecutorLink) -> None:
         """It goes on there."""
@@ -224,6 +230,10 @@ class Journey:
     def suspects(self, link: ExecutorLink) -> bool:
         """Whether it failed this request and is still the same engine."""
         return self._failed.get(link.name) == _generation(link)
+
+    def copied_to(self, link: ExecutorLink) -> bool:
+        """Whether it is known to keep checkpoints of the request."""
+        return link.name in self._copies
 
     def holders(self, links: dict[str, ExecutorLink]) -> list[str]:
         """Executors that may hold its blocks and can be asked, the latest first."""

@@ -40,6 +40,8 @@ READY_NAMES: Final = ("", SERVICE, "ready")
 _REPORT_S: Final = REPORT_EVERY_MS / 1000
 _TIMER_SLACK_S: Final = 0.001
 _LAST_WORDS_S: Final = 1.0
+_FETCHED_WITHIN_S: Final = 1.5
+"""How long the blocks of requests that were handed over stay here to be fetched."""
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
@@ -114,14 +116,22 @@ class Sidecar:
         ]
 
     async def drain(self) -> None:
-        """Refuse new work, finish what runs (at most the grace period), then close."""
+        """Refuse new work; let ingresses take elsewhere what can go there, finish the rest, then close.
+
+        Ingresses hear of it with the report sent here, and cancel what they have placed elsewhere. Its blocks
+        can be fetched for a moment longer.
+        """
+        cancelled = self.desk.counters.cancelled
         self.desk.draining = True
         await self._tell_health()
         self._report()
         self._check_drained()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._drained.wait(), self._settings.grace_s)
+        handed_over = self.desk.counters.cancelled > cancelled or bool(self.desk.book.by_id)
         self.desk.end_all()
+        if self.checkpoints is not None and handed_over:
+            await asyncio.sleep(_FETCHED_WITHIN_S)
         await self._end_streams()
         if self.checkpoints is not None:
             await self.checkpoints.close()
