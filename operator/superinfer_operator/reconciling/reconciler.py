@@ -49,7 +49,9 @@ class Reconciler:
         self._writer = Writer(api, at_once=settings.writes_at_once)
         recorder = Recorder(api, instance=settings.instance, clock=clock)
         self._pools = PoolTender(cluster, self._writer, recorder, settings)
-        self._contracts = ContractTender(cluster, self._writer, recorder)
+        # Thousands of contracts must not stand in line before the next pool's pods.
+        self._statuses = Writer(api, at_once=max(1, settings.writes_at_once // 2))
+        self._contracts = ContractTender(cluster, self._statuses, recorder)
         self._keys = KeysTender(cluster, self._writer)
         self._certificates = CertificateKeeper(cluster, self._writer, settings)
         self._references = ReferenceKeeper(self._writer)
@@ -64,7 +66,7 @@ class Reconciler:
     @property
     def writes(self) -> int:
         """Writes so far."""
-        return self._writer.writes
+        return self._writer.writes + self._statuses.writes
 
     async def round(self) -> float | None:
         """Do everything there is to do; after how many seconds time alone makes it due again.
@@ -91,7 +93,7 @@ class Reconciler:
             group.create_task(self._keys.tend())
             group.create_task(self._references.keep(setups.values(), now))
             group.create_task(self._contracts.tend(setups.values(), by_pool, now))
-        if failures := self._writer.taken_failures():
+        if failures := [*self._writer.taken_failures(), *self._statuses.taken_failures()]:
             msg = f"{len(failures)} writes failed, the first: {failures[0]}"
             raise NotWritten(msg)
         return self._wake_s(decided, now)
