@@ -41,6 +41,7 @@ class SiteOptions:
     Attributes:
         executors: how many.
         checkpoints: KV blocks are saved and copied to a peer.
+        memory_mib: for them, of each engine and of each sidecar.
         vllm_arguments: for every engine.
         ingress: more of the ingress' configuration.
     """
@@ -48,6 +49,7 @@ class SiteOptions:
     model: Path
     executors: int = 3
     checkpoints: bool = True
+    memory_mib: int = 128
     vllm_arguments: tuple[str, ...] = ()
     ingress: dict[str, Any] = field(default_factory=dict)
 
@@ -63,6 +65,7 @@ class Site:
         self.request_log = run_dir / "requests.jsonl"
         self.names = tuple(f"executor-{number}" for number in range(options.executors))
         self.engine_starts = 0
+        self.metrics_ports = {name: free_port() for name in self.names}
         self._memory = memory
         # Engines are forked with torch imported: what torch reads of its environment has to be there before.
         self._env = {**bench_environment(), "TORCHDYNAMO_DISABLE": "1"}
@@ -147,6 +150,15 @@ class Site:
         up = {name for name in self.names if _sample(text, "superinfer_executor_serving", name) == 1}
         return {name: int(_sample(text, "superinfer_executor_requests", name)) for name in sorted(up)}
 
+    async def sidecar_metric(self, client: httpx.AsyncClient, name: str, metric: str) -> float:
+        """A sample of an executor's sidecar; 0 where there is none."""
+        try:
+            text = (await client.get(f"http://127.0.0.1:{self.metrics_ports[name]}/metrics")).text
+        except httpx.HTTPError:
+            return 0.0
+        values = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"{metric} ")]
+        return float(values[0]) if values else 0.0
+
     def last_words(self) -> str:
         """The ends of all logs."""
         logs = sorted((self.run_dir / "logs").glob("*.log"))
@@ -160,7 +172,12 @@ class Site:
         argv = ["--socket", str(self._socket(name)), "--model", str(self.options.model)]
         argv += ["--served-model-name", MODEL]
         if self.options.checkpoints:
-            argv += ["--checkpoint-dir", str(self._memory / name), "--checkpoint-memory-mib", "128"]
+            argv += [
+                "--checkpoint-dir",
+                str(self._memory / name),
+                "--checkpoint-memory-mib",
+                str(self.options.memory_mib),
+            ]
         argv += ["--", *self.options.vllm_arguments]
         order = {
             "start": name,
@@ -193,9 +210,21 @@ class Site:
     def _sidecar(self, name: str) -> ProcessSpec:
         command = [sys.executable, "-m", "superinfer_sidecar"]
         command += ["--listen", self._address(name), "--engine-socket", str(self._socket(name))]
-        command += ["--executor-name", name, "--stall-s", "60"]
+        command += [
+            "--executor-name",
+            name,
+            "--stall-s",
+            "60",
+            "--metrics-port",
+            str(self.metrics_ports[name]),
+        ]
         if self.options.checkpoints:
-            command += ["--checkpoint-dir", str(self._memory / name), "--checkpoint-store-mib", "128"]
+            command += [
+                "--checkpoint-dir",
+                str(self._memory / name),
+                "--checkpoint-store-mib",
+                str(self.options.memory_mib),
+            ]
         label = name.replace("executor", "sidecar")
         return ProcessSpec(
             label, Role.SIDECAR, tuple(command), self._env, self.run_dir / "logs" / f"{label}.log", 3.0

@@ -1,0 +1,187 @@
+"""One request, one kill, and the time until its client has a token it did not have.
+
+The whole executor dies, sidecar and engine: what is restored comes from its peer. Time runs from the kill,
+at the client. `restart` is a client that notices at once and asks again, as clients of engines without resume do:
+it has to be told everything it had before it hears something new.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import httpx
+
+from superinfer_bench.chaos.answers import compare
+from superinfer_bench.chaos.cases import COMPLETIONS, Case
+from superinfer_bench.chaos.client import Asked, ask
+from superinfer_bench.chaos.site import MODEL, Site, kill
+from superinfer_bench.stack import BenchFailed
+
+TOKENS: Final = 48
+CUT_AFTER: Final = 24
+_FIRST_ID, _IDS = 100, 20_000
+
+
+class Method(StrEnum):
+    """What becomes of the request."""
+
+    CHECKPOINT = "checkpoint"
+    REPLAY = "replay"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one kill cost.
+
+    Attributes:
+        detection_ms: from the kill until the ingress knew; None where the client did without it.
+        gap_ms: of a token and the next before the kill, for comparison.
+        tokens_recomputed: prompt and delivered tokens that were neither restored nor cached.
+        bytes_moved: KV that travelled to the peer before the kill, and from it after.
+        exact: the answer is the one nobody cut.
+    """
+
+    context: int
+    method: Method
+    next_token_ms: float
+    detection_ms: float | None
+    gap_ms: float
+    tokens_recomputed: int
+    bytes_moved: int
+    exact: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """One run of the report."""
+        return {
+            "context": self.context,
+            "method": self.method.value,
+            "next_token_ms": round(self.next_token_ms, 1),
+            "tokens_recomputed": self.tokens_recomputed,
+            "bytes_moved": self.bytes_moved,
+            "detection_ms": None if self.detection_ms is None else round(self.detection_ms, 1),
+            "token_gap_ms": round(self.gap_ms, 1),
+            "exact": self.exact,
+        }
+
+
+async def run_trial(
+    site: Site, client: httpx.AsyncClient, context: int, method: Method, rng: random.Random
+) -> Trial:
+    """Ask, kill, wait, compare; every executor serves before and after."""
+    await site.until_serving(len(site.names))
+    case = _case(context, rng)
+    had = {name: await _bytes(site, client, name) for name in site.names}
+    cut = asyncio.Event()
+
+    def on_tokens(asked: Asked) -> None:
+        if _tokens(asked) >= CUT_AFTER:
+            cut.set()
+
+    asking = asyncio.create_task(ask(client, site.url, case, on_tokens=on_tokens))
+    waiting = asyncio.create_task(cut.wait())
+    await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not cut.is_set():
+        raise BenchFailed(f"the request ended before it could be cut: {(await asking).broken}")
+    victim, peer = await _who_has_it(site, client)
+    killed_ms = kill([site.sidecar_pid(victim), *site.engine_pids(victim)])
+    again = None
+    if method is Method.RESTART:
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        again = await ask(client, site.url, case)
+        asked = again
+        next_ms = asked.token_ms[CUT_AFTER] - killed_ms
+    else:
+        asked = await asking
+        next_ms = (
+            next(at for at in asked.token_ms if at > killed_ms + _in_flight_ms(asked, killed_ms)) - killed_ms
+        )
+    if asked.broken:
+        raise BenchFailed(f"{method.value} at {context}: {asked.broken}")
+    moved = await _bytes(site, client, peer) - had[peer]
+    await site.until_serving(len(site.names))
+    reference = await ask(client, site.url, case)
+    record = _record(site, asked.request_id)
+    resumes = record["resumes"]
+    return Trial(
+        context=context,
+        method=method,
+        next_token_ms=next_ms,
+        detection_ms=resumes[0]["lost_at_ms"] - killed_ms if resumes else None,
+        gap_ms=_gap_ms(reference),
+        tokens_recomputed=context + CUT_AFTER if again is not None else record["recomputed_tokens"],
+        bytes_moved=int(moved),
+        exact=compare(reference.answer, asked.answer).same,
+    )
+
+
+async def warm_up(site: Site, client: httpx.AsyncClient, rng: random.Random) -> None:
+    """A request for every executor: the first of a process pays for what later ones find."""
+    asked = await asyncio.gather(*(ask(client, site.url, _case(64, rng)) for _ in range(2 * len(site.names))))
+    for each in asked:
+        if each.broken:
+            raise BenchFailed(f"a request without a kill failed: {each.broken}")
+
+
+def _case(context: int, rng: random.Random) -> Case:
+    prompt = [_FIRST_ID + rng.randrange(_IDS) for _ in range(context)]
+    body = {
+        "model": MODEL,
+        "prompt": prompt,
+        "max_tokens": TOKENS,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "return_token_ids": True,
+    }
+    return Case(f"{context} tokens", COMPLETIONS, body, greedy=True)
+
+
+def _tokens(asked: Asked) -> int:
+    choice = asked.answer.choices.get(0)
+    return 0 if choice is None else len(choice.tokens)
+
+
+def _in_flight_ms(asked: Asked, killed_ms: float) -> float:
+    """Tokens sent before the kill may reach the client just after it: they are not the next token."""
+    gap_ms = _gap_ms(asked)
+    late = [at for at in asked.token_ms if killed_ms < at < killed_ms + gap_ms / 2]
+    return max(late, default=killed_ms) - killed_ms
+
+
+def _gap_ms(asked: Asked) -> float:
+    gaps = sorted(
+        b - a for a, b in zip(asked.token_ms[1:CUT_AFTER], asked.token_ms[2:CUT_AFTER], strict=False)
+    )
+    return gaps[len(gaps) // 2]
+
+
+async def _who_has_it(site: Site, client: httpx.AsyncClient) -> tuple[str, str]:
+    serving = await site.serving(client)
+    victim = next((name for name, running in serving.items() if running), None)
+    if victim is None:
+        raise BenchFailed("nobody has the request")
+    return victim, next(name for name in site.names if name != victim)
+
+
+async def _bytes(site: Site, client: httpx.AsyncClient, name: str) -> float:
+    """KV this sidecar has taken as a copy, or fetched."""
+    kinds = ("taken", "fetched")
+    return sum(
+        [await site.sidecar_metric(client, name, f"superinfer_checkpoint_{k}_bytes_total") for k in kinds]
+    )
+
+
+def _record(site: Site, request_id: str) -> Mapping[str, Any]:
+    for line in reversed(site.request_log.read_text().splitlines()):
+        record: Mapping[str, Any] = json.loads(line)
+        if record["request_id"] == request_id:
+            return record
+    raise BenchFailed(f"request {request_id} is not in the ingress' log")
