@@ -1,8 +1,8 @@
 """One request, one kill, and the time until its client has a token it did not have.
 
 The whole executor dies, sidecar and engine: what is restored comes from its peer. Time runs from the kill,
-at the client. `restart` is a client that notices at once and asks again, as clients of engines without resume do:
-it has to be told everything it had before it hears something new.
+at the client. `restart` is a client that notices at once and asks again, as clients of engines without resume
+do: it has to be told everything it had before it hears something new.
 """
 
 import asyncio
