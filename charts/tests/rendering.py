@@ -17,6 +17,12 @@ EVERYTHING = (
     "nodeAgent.enabled=true",
     "monitoring.enabled=true",
     "monitoring.dashboards.enabled=true",
+    "monitoring.rules.enabled=true",
+    "ingress.kubernetesIngress.enabled=true",
+    "ingress.kubernetesIngress.host=llm.example.com",
+    "ingress.kubernetesIngress.tlsSecretName=llm",
+    "ingress.httpRoute.enabled=true",
+    "ingress.httpRoute.parentRefs[0].name=public",
     "ingress.autoscaling.enabled=true",
 )
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from charts.tests.rendering import CHART, EVERYTHING, NAMESPACE, REPOSITORY, Chart, Refused, container, helm
 
+from superinfer_core.refusal import RefusalCode
 from superinfer_executor.node_agent.command import parse_arguments
 from superinfer_ingress.config import Config, load_config
 from superinfer_operator import cleanup
@@ -37,6 +38,7 @@ def test_helm_finds_nothing_to_complain_about(chart: Chart, settings: tuple[str,
         pytest.param(
             "ingress.autoscaling.enabled=true", {"HorizontalPodAutoscaler"}, set(), id="autoscaling"
         ),
+        pytest.param("monitoring.rules.enabled=true", {"PrometheusRule"}, set(), id="alerts"),
         pytest.param(
             "ingress.podDisruptionBudget.enabled=false", set(), {"PodDisruptionBudget"}, id="no budget"
         ),
@@ -253,22 +255,53 @@ def test_the_crds_are_those_of_the_repository(chart: Chart) -> None:
     assert "annotations" not in chart.render("crds.keep=false").all("CustomResourceDefinition")[0]["metadata"]
 
 
-def test_dashboards_show_only_metrics_that_exist(chart: Chart) -> None:
+def test_what_is_exposed_needs_a_host_or_a_gateway(chart: Chart) -> None:
+    for setting in ("ingress.kubernetesIngress.enabled=true", "ingress.httpRoute.enabled=true"):
+        with pytest.raises(Refused, match="is needed"):
+            chart.render(setting)
+    rendered = chart.render(*EVERYTHING)
+    (rule,) = rendered.one("Ingress", "superinfer")["spec"]["rules"]
+    assert rule["host"] == "llm.example.com"
+    # Only the API: neither metrics nor probes are anybody's outside.
+    assert [path["path"] for path in rule["http"]["paths"]] == ["/v1"]
+    (route,) = rendered.one("HTTPRoute", "superinfer")["spec"]["rules"]
+    assert route["matches"] == [{"path": {"type": "PathPrefix", "value": "/v1"}}]
+
+
+def expressions(chart: Chart) -> list[str]:
+    """Everything dashboards and alerts ask Prometheus."""
+    rendered = chart.render(*EVERYTHING)
+    boards = [
+        json.loads(text) for text in rendered.one("ConfigMap", "superinfer-dashboards")["data"].values()
+    ]
+    assert len(boards) == 2
+    shown = [target["expr"] for board in boards for panel in board["panels"] for target in panel["targets"]]
+    groups = rendered.one("PrometheusRule", "superinfer")["spec"]["groups"]
+    return shown + [rule["expr"] for group in groups for rule in group["rules"]]
+
+
+def test_dashboards_and_alerts_ask_only_for_metrics_that_exist(chart: Chart) -> None:
     sources = "\n".join(
         path.read_text()
         for member in ("ingress", "sidecar", "operator")
         for path in sorted((REPOSITORY / member / f"superinfer_{member}").rglob("*.py"))
     )
-    boards = chart.render(*EVERYTHING).one("ConfigMap", "superinfer-dashboards")["data"]
-    assert len(boards) == 2
-    for text in boards.values():
-        expressions = [target["expr"] for panel in json.loads(text)["panels"] for target in panel["targets"]]
-        for name in {
-            name for expression in expressions for name in re.findall(r"superinfer_\w+", expression)
-        }:
-            base = re.sub(r"_(total|bucket|sum|count)$", "", name)
-            short = base.removeprefix("superinfer_operator_")
-            assert f'"{base}"' in sources or f'"{short}"' in sources or f"}}_{short}" in sources, name
+    for name in {name for text in expressions(chart) for name in re.findall(r"superinfer_\w+", text)}:
+        base = re.sub(r"_(total|bucket|sum|count)$", "", name)
+        short = base.removeprefix("superinfer_operator_")
+        assert f'"{base}"' in sources or f'"{short}"' in sources or f"}}_{short}" in sources, name
+
+
+def test_alerts_ask_only_for_refusals_that_exist(chart: Chart) -> None:
+    known = {code.value for code in RefusalCode}
+    asked = {
+        word
+        for text in expressions(chart)
+        for words in re.findall(r'reason=~"([^"]+)"', text)
+        for word in words.split("|")
+    }
+    assert asked
+    assert asked <= known
 
 
 @pytest.mark.parametrize("script", ["gen_chart_readme.py", "gen_install.py"])

@@ -15,7 +15,7 @@ RESTRICTED = {
     "pod-security.kubernetes.io/warn": "restricted",
 }
 # Kinds of other projects, which a bare API server does not have.
-FOREIGN = {"ServiceMonitor", "PodMonitor"}
+FOREIGN = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "HTTPRoute"}
 
 
 def apply(server: ApiServer, document: Document) -> tuple[int, dict[str, Any]]:

@@ -50,6 +50,11 @@ def test_the_operator_s_rights(chart: Chart) -> None:
     }
 
 
+def test_nodes_can_be_labelled_only_where_that_is_asked_for(chart: Chart) -> None:
+    nodes = rules(chart.render("migLabels.enabled=true"), "ClusterRole", "superinfer-operator")["core/nodes"]
+    assert nodes == [*READ, "patch"]
+
+
 def test_the_ingress_s_rights(chart: Chart) -> None:
     rendered = chart.render()
     assert rules(rendered, "ClusterRole", "superinfer-ingress") == {
