@@ -36,12 +36,14 @@ class NodePublisher:
         self._client = client
         self._name = node_name
         self._published: dict[str, str] | None = None
-        self.mig_state = ""
+        self.mig_state = "success"
         """What became of the MIG configuration the node was told; published as a label."""
 
     async def publish(self, node: MockNode) -> None:
         """Set the labels of the description; raises KubeError."""
-        labels = dict(node_labels(node)) | ({STATE_LABEL: self.mig_state} if self.mig_state else {})
+        labels = dict(node_labels(node))
+        if node.product.mig_profiles:
+            labels[STATE_LABEL] = self.mig_state
         if labels == self._published:
             return
         await self._client.apply(NODES, {"metadata": {"name": self._name, "labels": labels}})

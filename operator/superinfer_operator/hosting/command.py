@@ -54,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("priority-class", "", "priorityClassName of executor pods")
     flag("tls", "on", "mutual TLS between ingresses and sidecars", ("on", "off"))
     flag("certificates", "on", "issue the certificates; off where somebody else does", ("on", "off"))
+    flag(
+        "mig-config",
+        "off",
+        "lay idle nodes out as advised (needs NVIDIA's MIG manager)",
+        ("on", "off"),
+    )
     flag("node-grace-s", f"{planner.node_grace_s:g}", "how long a node that is not ready keeps its executors")
     flag("hold-down-s", f"{planner.hold_down_s:g}", "how long what has recovered gets nothing new")
     flag("writes-at-once", "16", "requests to the API server under way together")
@@ -94,6 +100,7 @@ def run_command(args: argparse.Namespace) -> RunCommand:
         pace=Pace(),
         writes_at_once=max(1, int(_number("writes-at-once", args.writes_at_once))),
         manage_certificates=args.certificates == "on",
+        follow_mig_advice=args.mig_config == "on",
     )
     port = int(_number("port", args.port))
     return RunCommand(settings, args.kubeconfig, args.host, port, args.log_level)

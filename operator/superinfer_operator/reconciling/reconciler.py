@@ -14,6 +14,7 @@ from superinfer_core.placement import Plan, PlannerMemory, Topology, plan
 from superinfer_operator.certificates.keeping import CertificateKeeper
 from superinfer_operator.contracts.tending import ContractTender
 from superinfer_operator.keys.tending import KeysTender
+from superinfer_operator.mig_layout.tending import GPU_DOMAIN, MigLayoutTender, with_topologies
 from superinfer_operator.placing.parts import PlanPart, by_pool_of
 from superinfer_operator.placing.setup import PoolSetup, set_up
 from superinfer_operator.placing.snapshot import make_snapshot
@@ -55,6 +56,7 @@ class Reconciler:
         self._keys = KeysTender(cluster, self._writer)
         self._certificates = CertificateKeeper(cluster, self._writer, settings)
         self._references = ReferenceKeeper(self._writer)
+        self._mig = MigLayoutTender(self._writer, recorder) if settings.follow_mig_advice else None
         self._texts: Mapping[tuple[str, str], TextRecord] = {}
         self._memory = PlannerMemory()
         self._backoff = Backoff()
@@ -93,6 +95,8 @@ class Reconciler:
             group.create_task(self._keys.tend())
             group.create_task(self._references.keep(setups.values(), now))
             group.create_task(self._contracts.tend(setups.values(), by_pool, now))
+            if self._mig is not None:
+                group.create_task(self._follow_advice(self._mig, decided, executors, now))
         if failures := [*self._writer.taken_failures(), *self._statuses.taken_failures()]:
             msg = f"{len(failures)} writes failed, the first: {failures[0]}"
             raise NotWritten(msg)
@@ -165,12 +169,26 @@ class Reconciler:
                 if pod.key in going and not pod.terminating:
                     await self._writer.delete_pod(pod.namespace, pod.name, pod.uid)
 
+    async def _follow_advice(
+        self, mig: MigLayoutTender, decided: Plan, executors: Sequence[ExecutorPod], now: Now
+    ) -> None:
+        """Layouts of idle nodes, where the administrator allows it."""
+        hardware = {key.name: one for key, one in self._cluster.hardware.objects.items()}
+        topologies = {name: one.topology for name, one in hardware.items() if one.topology is not None}
+        held = self._cluster.held_by_others().items()
+        in_use = {pod.node for pod in executors} | {item.node for item in decided.create}
+        in_use |= {node for (node, resource), count in held if count and resource.startswith(GPU_DOMAIN)}
+        uids = {key: setup.record.uid for key, setup in self.setups.items()}
+        nodes = with_topologies(list(self._cluster.nodes.objects.values()), topologies)
+        await mig.tend(decided.advice, nodes, in_use, uids, now)
+
     def _wake_s(self, decided: Plan, now: Now) -> float | None:
         due = (
             decided.wake_at,
             self._backoff.next_at(now.seconds),
             self._references.next_at,
             self._pools.next_at,
+            None if self._mig is None else self._mig.next_at,
         )
         times = [at for at in due if at is not None]
         return max(0.0, min(times) - now.seconds) if times else None
