@@ -57,8 +57,9 @@ class Runtime:
     def unhealthy(self) -> str:
         """Why the process should be started again; "" while it should not."""
         now_s = monotonic()
-        deaf = [informer for informer in self.cluster.informers if informer.trouble is None]
-        silent_s = silent_for(deaf, now_s)
+        # One that is in trouble knows it, and tries again; here it is about those that believe to be listening.
+        listening = [informer for informer in self.cluster.informers if informer.trouble is None]
+        silent_s = silent_for(listening, now_s)
         if self.cluster.is_synced and silent_s > SILENT_S:
             return f"a watch has been silent for {silent_s:.0f} s although the API server answers"
         if self.loop.running_since_s is not None and now_s - self.loop.running_since_s > STUCK_S:
