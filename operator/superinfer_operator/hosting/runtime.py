@@ -57,7 +57,7 @@ class Runtime:
     def unhealthy(self) -> str:
         """Why the process should be started again; "" while it should not."""
         now_s = monotonic()
-        # One that is in trouble knows it, and tries again; here it is about those that believe to be listening.
+        # One in trouble knows it and tries again; this is about those that believe to be listening.
         listening = [informer for informer in self.cluster.informers if informer.trouble is None]
         silent_s = silent_for(listening, now_s)
         if self.cluster.is_synced and silent_s > SILENT_S:
