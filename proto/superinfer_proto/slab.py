@@ -66,7 +66,6 @@ class Counter(IntEnum):
     NO_ROOM_BLOCKS = 6
     EVICTED_BLOCKS = 7
     ERASED_BLOCKS = 8
-    SAVES_DROPPED = 9
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What vLLM loads: the KV connector, in its scheduler's and its worker's role.
 
-Everything is synchronous and best effort: a lost save is a later miss, a failed load is computed again
-(`kv_load_failure_policy: recompute`).
+Everything is synchronous and best effort: what is announced is held until it is loaded, a lost save is a
+later miss. vLLM's way to recompute a block that fails while it is loaded is not used: it would sample anew
+from seeded requests, and let others read a shared block before it is whole.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -120,10 +121,6 @@ class CheckpointConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc
     @override
     def wait_for_save(self) -> None:
         self._working.save(self._step())
-
-    @override
-    def get_block_ids_with_load_errors(self) -> set[int]:
-        return self._working.take_invalid()
 
     @override
     def build_connector_worker_meta(self) -> StepReport | None:

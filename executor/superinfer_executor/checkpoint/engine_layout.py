@@ -60,6 +60,9 @@ def _only_spec(config: "VllmConfig", kv_cache: "KVCacheConfig") -> Any:
         raise UnsupportedEngine(
             f"checkpoints of an engine with {parallel.world_size} workers are not supported: start it without"
         )
+    if parallel.distributed_executor_backend not in (None, "uni"):
+        backend = parallel.distributed_executor_backend
+        raise UnsupportedEngine(f"checkpoints need --distributed-executor-backend uni, not {backend}")
     groups = kv_cache.kv_cache_groups
     if len(groups) != 1 or not isinstance(groups[0].kv_cache_spec, FullAttentionSpec):
         kinds = ", ".join(type(group.kv_cache_spec).__name__ for group in groups)

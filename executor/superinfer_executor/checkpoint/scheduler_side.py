@@ -1,7 +1,7 @@
 """The connector's half beside vLLM's scheduler: what is on hand for a request, what a step loads and saves.
 
-Promise: nothing is announced that is not there; at least one token is left to compute; a block that could not
-be read or written is forgotten and computed again. Scheduler's thread; one more thread erases what is over.
+Promise: nothing is announced that is not there; at least one token is left to compute. Scheduler's thread;
+one more thread erases what is over and maps the sidecar's store.
 """
 
 import logging
@@ -9,17 +9,18 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from superinfer_core.checkpoint.capture import Unsaved, share_out
 from superinfer_core.checkpoint.table import Need
 from superinfer_core.slo import BEST_EFFORT_TIER_RANK
 from superinfer_executor.checkpoint.engine_layout import EngineLayout
+from superinfer_executor.checkpoint.on_hand import Held, OnHand, Reader
 from superinfer_executor.checkpoint.settings import CheckpointSettings
-from superinfer_executor.checkpoint.step import Load, Reference, Save, Source, StepPlan, StepReport
+from superinfer_executor.checkpoint.step import Load, Reference, Save, StepPlan, StepReport
 from superinfer_executor.checkpoint.store_index import StoreIndex
-from superinfer_executor.checkpoint.table import SlotTable
+from superinfer_executor.checkpoint.table import SlotTable, engine_slabs
 from superinfer_executor.plugin.request_slo import NO_PROMISE, RANK
 from superinfer_proto.slab import Slab, SlabShape, stream_of
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-IDLE_S: Final = 1.0
+IDLE_S: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -42,18 +43,17 @@ class Covered:
     """
 
     request: Any
-    stream: int
-    rank: int
+    reader: Reader
     saved: int = 0
     starved: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Announced:
-    """Blocks that vLLM was told of: where each is."""
+    """Blocks that vLLM was told of."""
 
     first_block: int
-    found: list[tuple[Source, int, int, bytes]] = field(default_factory=list)
+    found: Sequence[Held]
 
 
 class SchedulerSide:
@@ -64,17 +64,18 @@ class SchedulerSide:
         self._layout = layout
         shape = SlabShape.of_memory(layout.identity, layout.block_bytes, settings.memory_bytes)
         generation = uuid.uuid4().int & ((1 << 64) - 1)
-        self._slab = Slab.adopt(settings.engine_slab, shape, generation=generation)
-        self._table = SlotTable(self._slab, now_s=time.monotonic(), orphan_s=settings.orphan_s)
-        self._store = StoreIndex(settings.store_slab, layout.identity)
+        slab = Slab.adopt(settings.engine_slab, shape, generation=generation)
+        engine_slabs[settings.engine_slab] = slab
+        self._table = SlotTable(slab, now_s=time.monotonic(), orphan_s=settings.orphan_s)
+        self._on_hand = OnHand(slab, self._table, StoreIndex(settings.store_slab, layout.identity))
         self._step_blocks = max(1, settings.step_bytes // layout.block_bytes)
         self._covered: dict[str, Covered] = {}
         self._announced: dict[str, Announced] = {}
         self._loads: dict[str, Announced] = {}
         self._wake = threading.Event()
         self._closed = False
-        self._eraser = threading.Thread(target=self._erase_for_ever, name="checkpoint-eraser", daemon=True)
-        self._eraser.start()
+        self._keeper = threading.Thread(target=self._keep_for_ever, name="checkpoints", daemon=True)
+        self._keeper.start()
         log.info(
             "checkpoints: %d blocks of %d KiB in %s, layout %s",
             shape.slots,
@@ -88,38 +89,19 @@ class SchedulerSide:
     def matched_tokens(self, request: "Request", computed_tokens: int) -> int:
         """Tokens after `computed_tokens` whose blocks can be loaded."""
         size = self._layout.block_tokens
-        first = computed_tokens // size
-        found = self._on_hand(request, first)
+        first, hashes = computed_tokens // size, self._hashes(request)
+        end = min(len(hashes), (request.num_tokens - 1) // size)
+        found = self._on_hand.contiguous(_reader_of(request), hashes, first, end)
         self._announced[request.request_id] = Announced(first, found)
         return len(found) * size
 
     def allocated(self, request: "Request", external_tokens: int) -> None:
         """The scheduler has given the request room for this much of what was announced."""
+        self._on_hand.released(request.request_id)
         announced = self._announced.pop(request.request_id, None)
         if announced is not None and external_tokens > 0:
             blocks = external_tokens // self._layout.block_tokens
             self._loads[request.request_id] = Announced(announced.first_block, announced.found[:blocks])
-
-    def _on_hand(self, request: "Request", first: int) -> list[tuple[Source, int, int, bytes]]:
-        self._store.refresh()
-        hashes = self._hashes(request)
-        last = min(len(hashes), (request.num_tokens - 1) // self._layout.block_tokens)
-        found = []
-        for number in range(first, last):
-            place = self._place_of(hashes[number])
-            if place is None:
-                break
-            found.append((*place, hashes[number]))
-        return found
-
-    def _place_of(self, block_hash: bytes) -> tuple[Source, int, int] | None:
-        slot = self._table.find(block_hash)
-        if slot is not None:
-            header = self._slab.read(slot)
-            if header is not None and header.block_hash == block_hash:
-                return Source.ENGINE, slot, header.sequence
-        stored = self._store.find(block_hash)
-        return None if stored is None else (Source.STORE, *stored)
 
     def _hashes(self, request: "Request") -> Sequence[bytes]:
         per_block = self._layout.hashes_per_block
@@ -138,20 +120,17 @@ class SchedulerSide:
 
     def covers(self, request: "Request") -> None:
         """Start saving a new request, if its tier is covered."""
-        params = request.sampling_params
-        if params is None or request.request_id in self._covered:
+        if request.sampling_params is None or request.request_id in self._covered:
             return
-        rank = _rank_of(params.extra_args)
-        if self._settings.covers(rank):
-            engine_id = request.request_id
-            name, choice = _name_and_choice(engine_id)
-            self._covered[engine_id] = Covered(request, stream_of(name, choice), rank)
+        reader = _reader_of(request)
+        if self._settings.covers(reader.rank):
+            self._covered[request.request_id] = Covered(request, reader)
 
     def _plan_loads(self, plan: StepPlan, output: "SchedulerOutput") -> None:
-        for request_id, pending in self._loads.items():
+        for request_id, loads in self._loads.items():
             block_ids = self._block_ids(output, request_id)
-            for number, (source, slot, sequence, block_hash) in enumerate(pending.found, pending.first_block):
-                plan.loads.append(Load(block_ids[number], source, slot, sequence, block_hash))
+            for number, held in enumerate(loads.found, loads.first_block):
+                plan.loads.append(Load(block_ids[number], held.slot, held.sequence, held.block_hash))
         self._loads.clear()
 
     def _plan_saves(self, plan: StepPlan, output: "SchedulerOutput") -> None:
@@ -169,7 +148,8 @@ class SchedulerSide:
         if not filled:
             return
         unsaved = [
-            Unsaved(i, self._covered[i].rank, done - self._covered[i].saved) for i, done in filled.items()
+            Unsaved(name, self._covered[name].reader.rank, done - self._covered[name].saved)
+            for name, done in filled.items()
         ]
         shares = share_out(unsaved, self._step_blocks)
         for request_id, done in filled.items():
@@ -179,14 +159,14 @@ class SchedulerSide:
         self, plan: StepPlan, output: "SchedulerOutput", request_id: str, done: int, room: int
     ) -> None:
         covered = self._covered[request_id]
-        hashes = self._hashes(covered.request)
+        reader, hashes = covered.reader, self._hashes(covered.request)
         block_ids = self._block_ids(output, request_id)
         for ordinal in range(covered.saved, done):
             block_hash = hashes[ordinal]
-            if room <= 0 and self._table.find(block_hash) is None:
+            if room <= 0 and not self._table.has(block_hash):
                 plan.deferred_blocks += done - ordinal
                 return
-            place = self._table.need(block_hash, request_id, covered.rank)
+            place = self._table.need(block_hash, request_id, reader.rank)
             if place.need is Need.NO_ROOM:
                 if not covered.starved:
                     plan.no_room_blocks += done - ordinal
@@ -195,9 +175,9 @@ class SchedulerSide:
             covered.starved = False
             covered.saved = ordinal + 1
             if place.need is Need.THERE:
-                plan.saves.append(Reference(place.slot, covered.stream, ordinal))
+                plan.saves.append(Reference(place.slot, reader.stream, ordinal))
             else:
-                plan.saves.append(Save(block_ids[ordinal], place.slot, block_hash, covered.stream, ordinal))
+                plan.saves.append(Save(block_ids[ordinal], place.slot, block_hash, reader.stream, ordinal))
                 room -= 1
 
     @staticmethod
@@ -211,20 +191,13 @@ class SchedulerSide:
     def reported(self, report: StepReport) -> None:
         """A step has ended."""
         self._table.written(report.saved)
-        if not report.dropped and not report.unreadable:
-            return
-        for block_hash in (*report.dropped, *report.unreadable):
-            self._table.drop(block_hash)
-        for covered in self._covered.values():
-            covered.saved = 0  # what is there is only referred to again
 
     def finished(self, request_id: str, *, cut_off: bool) -> None:
         """A request has left the engine."""
         self._announced.pop(request_id, None)
         self._loads.pop(request_id, None)
-        covered = self._covered.pop(request_id, None)
-        if covered is None:
-            return
+        self._covered.pop(request_id, None)
+        self._on_hand.released(request_id)
         settings = self._settings
         stays_s = max(settings.retain_s, settings.orphan_s) if cut_off else settings.retain_s
         self._table.release(request_id, time.monotonic() + stays_s)
@@ -234,14 +207,23 @@ class SchedulerSide:
         """Stop; the slab stays for whoever comes next."""
         self._closed = True
         self._wake.set()
-        self._eraser.join(timeout=2.0)
+        self._keeper.join(timeout=2.0)
 
-    def _erase_for_ever(self) -> None:
+    def _keep_for_ever(self) -> None:
         while not self._closed:
+            self._on_hand.store.follow()
             due_s = self._table.next_expiry_s()
-            self._wake.wait(None if due_s is None else min(IDLE_S, max(0.0, due_s - time.monotonic())))
+            left_s = IDLE_S if due_s is None else due_s - time.monotonic()
+            self._wake.wait(min(IDLE_S, max(0.0, left_s)))
             self._wake.clear()
             self._table.erase_expired(time.monotonic())
+
+
+def _reader_of(request: "Request") -> Reader:
+    params = request.sampling_params
+    name, choice = _name_and_choice(request.request_id)
+    rank = _rank_of(None if params is None else params.extra_args)
+    return Reader(request.request_id, stream_of(name, choice), rank)
 
 
 def _rank_of(extra_args: Any) -> int:

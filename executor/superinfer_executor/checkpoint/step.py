@@ -1,16 +1,8 @@
 """What one engine step does with blocks: made by the scheduler's side, carried out by the worker's."""
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorWorkerMetadata
-
-
-class Source(Enum):
-    """Which slab a block is read from."""
-
-    ENGINE = auto()
-    STORE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +10,6 @@ class Load:
     """Slot to cache block."""
 
     block_id: int
-    source: Source
     slot: int
     sequence: int
     block_hash: bytes
@@ -56,17 +47,9 @@ class StepPlan(KVConnectorMetadata):  # type: ignore[misc]
 
 @dataclass
 class StepReport(KVConnectorWorkerMetadata):  # type: ignore[misc]
-    """What became of it.
-
-    Attributes:
-        saved: hashes of blocks that can be read now.
-        dropped: hashes of blocks that were planned and not saved.
-        unreadable: hashes of blocks of the engine's slab that could not be loaded.
-    """
+    """Which blocks can be read now, by their hashes."""
 
     saved: list[bytes] = field(default_factory=list)
-    dropped: list[bytes] = field(default_factory=list)
-    unreadable: list[bytes] = field(default_factory=list)
 
     def aggregate(self, other: "KVConnectorWorkerMetadata") -> "StepReport":
         """There is one worker: see `UnsupportedEngine`."""

@@ -1,7 +1,8 @@
 """What the sidecar has put into its slab for this engine: blocks of peers and of requests that come back.
 
 Promise: only slabs of our own layout are looked at; a block named here may be gone by the time it is read,
-which the reader notices by its sequence. One thread.
+which the reader notices by its sequence. The scheduler's thread, but for `follow`, which maps files and is
+another thread's.
 """
 
 import logging
@@ -18,20 +19,38 @@ class StoreIndex:
     def __init__(self, path: Path, layout: str) -> None:
         self._path = path
         self._layout = layout
+        self._inode = 0
+        self._mapped: Slab | None = None
         self._seen = 0
         self._by_hash: dict[bytes, tuple[int, int]] = {}
         self._by_slot: dict[int, bytes] = {}
-        self._inode = 0
         self.slab: Slab | None = None
 
-    def refresh(self) -> None:
-        """Take in what is new."""
+    def follow(self) -> None:
+        """Map the file if it is new: takes up to a second, so no step may wait for it."""
         try:
             inode = self._path.stat().st_ino
         except OSError:
-            return  # what we have mapped stays readable
-        if inode != self._inode:
-            self._open(inode)
+            return  # what is mapped stays readable
+        if inode == self._inode:
+            return
+        self._inode = inode
+        try:
+            slab = Slab.open(self._path)
+        except (OSError, SlabInvalid) as error:
+            log.warning("the sidecar's checkpoint store cannot be read: %s", error)
+            return
+        if slab.shape.layout != self._layout:
+            log.info("the sidecar's checkpoint store has another layout (%s): not read", slab.shape.layout)
+            slab.close()
+            return
+        self._mapped = slab
+
+    def refresh(self) -> None:
+        """Take in what is new."""
+        if self._mapped is not self.slab and self._mapped is not None:
+            self.slab = self._mapped
+            self._scan(self.slab)
         if self.slab is None or self.slab.head == self._seen:
             return
         entries, missed = self.slab.entries(self._seen)
@@ -51,24 +70,6 @@ class StoreIndex:
         if found is None or self.slab is None or not self.slab.holds(*found):
             return None
         return found
-
-    def _open(self, inode: int) -> None:
-        self._inode = inode
-        self._by_hash, self._by_slot, self._seen = {}, {}, 0
-        if self.slab is not None:
-            self.slab.close()
-            self.slab = None
-        try:
-            slab = Slab.open(self._path)
-        except (OSError, SlabInvalid) as error:
-            log.warning("the sidecar's checkpoint store cannot be read: %s", error)
-            return
-        if slab.shape.layout != self._layout:
-            log.info("the sidecar's checkpoint store has another layout (%s): not read", slab.shape.layout)
-            slab.close()
-            return
-        self.slab = slab
-        self._scan(slab)
 
     def _scan(self, slab: Slab) -> None:
         self._seen = slab.head

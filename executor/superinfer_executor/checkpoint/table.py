@@ -6,9 +6,14 @@ the lock.
 
 import threading
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
 
 from superinfer_core.checkpoint.table import BlockTable, Place
 from superinfer_proto.slab import Counter, Slab
+
+engine_slabs: Final[dict[Path, Slab]] = {}
+"""The slabs this process writes: both sides of the connector are in it (see engine_layout)."""
 
 
 class SlotTable:
@@ -23,10 +28,18 @@ class SlotTable:
             if not self._table.adopt(slot, header.block_hash, now_s + orphan_s):
                 slab.erase(slot)
 
-    def find(self, block_hash: bytes) -> int | None:
-        """The slot of a block that can be read."""
+    def has(self, block_hash: bytes) -> bool:
+        """Whether the block can be read."""
         with self._lock:
-            return self._table.find(block_hash)
+            return self._table.find(block_hash) is not None
+
+    def hold(self, block_hash: bytes, request_id: str, rank: int) -> int | None:
+        """The slot of a block that can be read, and which stays as it is until the request is released."""
+        with self._lock:
+            slot = self._table.find(block_hash)
+            if slot is not None:
+                self._table.need(block_hash, request_id, rank)
+            return slot
 
     def need(self, block_hash: bytes, request_id: str, rank: int) -> Place:
         """Tie a block to a request; a slot that is given is empty."""
@@ -43,7 +56,7 @@ class SlotTable:
             self._table.written(block_hashes)
 
     def drop(self, block_hash: bytes) -> None:
-        """The block is not what it should be, or was never written."""
+        """The block is not what it should be."""
         with self._lock:
             slot = self._table.drop(block_hash)
             if slot is not None:

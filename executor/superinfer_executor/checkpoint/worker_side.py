@@ -1,27 +1,27 @@
-"""The connector's half beside the model: copies blocks between vLLM's cache and the slabs.
+"""The connector's half beside the model: copies blocks between vLLM's cache and the engine's slab.
 
-Promise: a loaded block has the seal it was given when it was computed, or the step says that it is missing;
-in a step with a missing block nothing is saved, since what it computed may rest on that block. Saves follow
-the step's compute, on the worker's thread: a block costs a copy and a hash, and no block has to be held back
+Promise: what is loaded is what the scheduler's side found right and holds; memory that changed since then
+ends the engine, since its requests go on elsewhere exactly, and a step over a wrong block would not. Saves
+follow the step's compute, on the worker's thread: a block costs a copy and a hash, and no block has to be held back
 from reuse meanwhile.
 """
 
-import logging
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
 
 from superinfer_executor.checkpoint.engine_layout import EngineLayout, UnsupportedEngine
 from superinfer_executor.checkpoint.settings import CheckpointSettings
-from superinfer_executor.checkpoint.step import Load, Reference, Save, Source, StepPlan, StepReport
-from superinfer_proto.slab import Counter, Happened, Slab, SlabInvalid, seal_of
+from superinfer_executor.checkpoint.step import Reference, Save, StepPlan, StepReport
+from superinfer_executor.checkpoint.table import engine_slabs
+from superinfer_proto.slab import Counter, Happened, Slab, seal_of
 
-log = logging.getLogger(__name__)
 
-_MOST_WARNINGS: Final = 10
+class SlabChangedError(RuntimeError):
+    """Somebody else writes this engine's slab."""
 
 
 class WorkerSide:
@@ -32,59 +32,27 @@ class WorkerSide:
         self._layout = layout
         self._cache: BlockCache | None = None
         self._slab: Slab | None = None
-        self._store: Slab | None = None
-        self._store_inode = 0
-        self._report = StepReport()
-        self._invalid: set[int] = set()
-        self._failed = False
-        self._warned = 0
+        self._saved: list[bytes] = []
 
     def register(self, caches: Mapping[str, torch.Tensor], blocks: int) -> None:
         """Take vLLM's cache, once it is there."""
         self._cache = BlockCache(list(caches.values()), blocks, self._layout.block_bytes)
 
-    # --- loading
-
     def load(self, plan: StepPlan) -> None:
         """Fill cache blocks before the step computes."""
-        self._failed = False
-        self._follow_store()
         if not plan.loads:
             return
         began_ns = time.perf_counter_ns()
-        loaded = sum(self._load(load) for load in plan.loads)
-        slab = self._engine_slab()
-        slab.count(Counter.LOADED_BLOCKS, loaded)
+        slab, cache = self._engine_slab(), self._ready_cache()
+        for load in plan.loads:
+            header = slab.read(load.slot)
+            if header is None or header.block_hash != load.block_hash:
+                raise SlabChangedError(f"block {load.slot} of {slab.path} changed while it was held")
+            cache.write(load.block_id, slab.payload(load.slot))
+            if not slab.holds(load.slot, load.sequence):
+                raise SlabChangedError(f"block {load.slot} of {slab.path} changed while it was loaded")
+        slab.count(Counter.LOADED_BLOCKS, len(plan.loads))
         slab.count(Counter.LOAD_NS, time.perf_counter_ns() - began_ns)
-        if loaded < len(plan.loads):
-            self._failed = True
-            slab.count(Counter.LOAD_FAILURES, len(plan.loads) - loaded)
-            self._warn(
-                "%d of %d blocks could not be restored: computed again",
-                len(plan.loads) - loaded,
-                len(plan.loads),
-            )
-
-    def _load(self, load: Load) -> bool:
-        slab = self._slab_of(load.source)
-        if slab is not None and self._copy(slab, load):
-            return True
-        self._invalid.add(load.block_id)
-        if load.source is Source.ENGINE:
-            self._report.unreadable.append(load.block_hash)
-        return False
-
-    def _copy(self, slab: Slab, load: Load) -> bool:
-        header = slab.read(load.slot)
-        if header is None or header.sequence != load.sequence or header.block_hash != load.block_hash:
-            return False
-        payload = slab.payload(load.slot)
-        if seal_of(slab.shape.layout, load.block_hash, payload) != header.seal:
-            return False
-        self._ready_cache().write(load.block_id, payload)
-        return slab.holds(load.slot, load.sequence)
-
-    # --- saving
 
     def save(self, plan: StepPlan) -> None:
         """Save what the step has filled."""
@@ -95,27 +63,25 @@ class WorkerSide:
             slab.count(Counter.NO_ROOM_BLOCKS, plan.no_room_blocks)
         if not plan.saves:
             return
-        if self._failed:
-            dropped = [save.block_hash for save in plan.saves if isinstance(save, Save)]
-            self._report.dropped.extend(dropped)
-            slab.count(Counter.SAVES_DROPPED, len(dropped))
-            return
         began_ns = time.perf_counter_ns()
-        saved = 0
+        before = len(self._saved)
         for save in plan.saves:
             if isinstance(save, Reference):
                 self._refer(slab, save)
-                continue
-            payload = slab.payload(save.slot)
-            slab.clear(save.slot)
-            self._ready_cache().read(save.block_id, payload)
-            seal = seal_of(slab.shape.layout, save.block_hash, payload)
-            slab.publish(save.slot, save.block_hash, seal, save.stream, save.ordinal)
-            self._report.saved.append(save.block_hash)
-            saved += 1
+            else:
+                self._save(slab, save)
+        saved = len(self._saved) - before
         if saved:
             slab.count(Counter.SAVED_BLOCKS, saved)
             slab.count(Counter.SAVED_NS, time.perf_counter_ns() - began_ns)
+
+    def _save(self, slab: Slab, save: Save) -> None:
+        payload = slab.payload(save.slot)
+        slab.clear(save.slot)
+        self._ready_cache().read(save.block_id, payload)
+        seal = seal_of(slab.shape.layout, save.block_hash, payload)
+        slab.publish(save.slot, save.block_hash, seal, save.stream, save.ordinal)
+        self._saved.append(save.block_hash)
 
     @staticmethod
     def _refer(slab: Slab, reference: Reference) -> None:
@@ -129,22 +95,12 @@ class WorkerSide:
                 ordinal=reference.ordinal,
             )
 
-    # --- what became of it
-
-    def take_invalid(self) -> set[int]:
-        """Cache blocks of this step that were not filled."""
-        found, self._invalid = self._invalid, set()
-        return found
-
     def take_report(self) -> StepReport | None:
-        """The step's report, if there is anything to say."""
-        report = self._report
-        if not (report.saved or report.dropped or report.unreadable):
+        """What was saved since the last report, if anything was."""
+        if not self._saved:
             return None
-        self._report = StepReport()
-        return report
-
-    # --- inside
+        saved, self._saved = self._saved, []
+        return StepReport(saved)
 
     def _ready_cache(self) -> "BlockCache":
         assert self._cache is not None  # vLLM registers its cache before the first step
@@ -153,33 +109,8 @@ class WorkerSide:
     def _engine_slab(self) -> Slab:
         if self._slab is None:
             # Made and locked by the scheduler's side before the first step.
-            self._slab = Slab.open(self._settings.engine_slab, writable=True)
+            self._slab = engine_slabs[self._settings.engine_slab]
         return self._slab
-
-    def _slab_of(self, source: Source) -> Slab | None:
-        if source is Source.ENGINE:
-            return self._engine_slab()
-        if self._store is None or self._store.shape.layout != self._layout.identity:
-            return None
-        return self._store
-
-    def _follow_store(self) -> None:
-        """Map the sidecar's store before anything has to be loaded from it."""
-        path = self._settings.store_slab
-        try:
-            inode = path.stat().st_ino
-            if inode != self._store_inode:
-                self._store_inode = inode
-                self._store = Slab.open(path)
-        except FileNotFoundError:
-            return
-        except (OSError, SlabInvalid) as error:
-            self._warn("the sidecar's checkpoint store cannot be read: %s", error)
-
-    def _warn(self, text: str, *details: object) -> None:
-        self._warned += 1
-        if self._warned <= _MOST_WARNINGS:
-            log.warning(text, *details)
 
 
 class BlockCache:

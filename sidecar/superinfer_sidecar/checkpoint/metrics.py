@@ -34,12 +34,11 @@ _ENGINE: Final = {
     Counter.SAVED_NS: ("engine_save_ns", "Nanoseconds of engine steps spent on that"),
     Counter.LOADED_BLOCKS: ("engine_loaded_blocks", "KV blocks copied into the engine's cache"),
     Counter.LOAD_NS: ("engine_load_ns", "Nanoseconds of engine steps spent on that"),
-    Counter.LOAD_FAILURES: ("engine_load_failures", "KV blocks that could not be loaded and were recomputed"),
+    Counter.LOAD_FAILURES: ("engine_load_failures", "KV blocks that were damaged and computed again"),
     Counter.DEFERRED_BLOCKS: ("engine_deferred_blocks", "KV blocks left for a later step"),
     Counter.NO_ROOM_BLOCKS: ("engine_no_room_blocks", "KV blocks not saved for lack of room"),
     Counter.EVICTED_BLOCKS: ("engine_evicted_blocks", "Saved KV blocks that made room"),
     Counter.ERASED_BLOCKS: ("engine_erased_blocks", "Saved KV blocks erased because nobody needed them"),
-    Counter.SAVES_DROPPED: ("engine_saves_dropped", "KV blocks not saved since their step lacked a block"),
 }
 
 
