@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from e2e.cluster.nodes import worker_names
 from e2e.conftest import SHOP, until_ready
-from e2e.harness import hardware
+from e2e.harness import hardware, release
 from e2e.harness.hardware import BRIDGED, MIXED, PAIRS, SWITCHED
-from e2e.harness.objects import Object, apply, delete, find, get, kubectl, listed, until
+from e2e.harness.objects import Object, apply, delete, events, find, get, kubectl, listed, until
 
 SWITCHED_NODE, BRIDGED_NODE, MIXED_NODE = worker_names()
 
@@ -224,3 +224,26 @@ def test_what_fits_nowhere_says_why_node_by_node(nodes: None) -> None:
         assert refusals[MIXED_NODE] == "SelectorMismatch"
     finally:
         delete("chippool", "crowd", SHOP, wait_s=120)
+
+
+def test_an_idle_node_is_laid_out_where_that_is_allowed(nodes: None) -> None:
+    """Only the MIG layout is in the way: the status names one; once allowed, the operator has it made."""
+    chiplet = {"shape": "MIG", "profile": "4g.40gb"}
+    apply(hardware.pool("cut", SHOP, BRIDGED, 2, chiplet=chiplet))
+    try:
+        advice = until(
+            lambda: (get("chippool", "cut", SHOP).get("status") or {}).get("migConfigAdvice"),
+            bool,
+            within_s=60,
+            what="the status names a layout",
+        )
+        assert [(item["node"], item["config"]) for item in advice] == [(BRIDGED_NODE, "all-4g.40gb")]
+        assert hardware.MIG_CONFIG not in get("node", BRIDGED_NODE)["metadata"]["labels"]
+        release.upgrade(*hardware.AGENT, "migLabels.enabled=true")
+        until_ready("cut", SHOP, executors=2, within_s=240)
+        _as_told("cut", _holdings(BRIDGED_NODE, _pods("cut")))
+        assert {gpu["migEnabled"] for gpu in hardware.topology(BRIDGED_NODE)["gpus"]} == {True}
+        assert any(event["reason"] == "MIGLayoutChanging" for event in events(SHOP, "cut"))
+    finally:
+        delete("chippool", "cut", SHOP, wait_s=120)
+        release.upgrade(*hardware.AGENT)

@@ -19,10 +19,11 @@ from e2e.harness.objects import Object, apply, get, kubectl, listed, until
 SWITCHED: Final = "NVIDIA-H200"
 BRIDGED: Final = "NVIDIA-A100-80GB-PCIe"
 MIXED: Final = "NVIDIA-H100-80GB-HBM3"
+MIG_CONFIG: Final = "nvidia.com/mig.config"
 PAIRS: Final = ((0, 2), (1, 3), (4, 5), (6, 7))
 
 _FORMAT: Final = "superinfer-gpumock/v1"
-_AGENT: Final = tuple(
+AGENT: Final = tuple(
     f"nodeAgent.{setting}" for setting in ("enabled=true", "mock=true", "holdSeconds=15", "lookSeconds=1")
 )
 
@@ -67,7 +68,7 @@ def different_nodes() -> Iterator[None]:
     classes = (layout.ROOT / "manifests" / "gpumock" / "deviceclasses.yaml").read_text()
     kubectl("apply", "--filename=-", stdin=classes)
     _describe({f"{node}.json": json.dumps(text) for node, text in descriptions().items()})
-    release.upgrade(*_AGENT)
+    release.upgrade(*AGENT)
     try:
         until(
             lambda: {item["metadata"]["name"]: _summary(item) for item in listed("nodetopology")},
@@ -78,6 +79,7 @@ def different_nodes() -> Iterator[None]:
         yield
     finally:
         release.upgrade("nodeAgent.enabled=false")
+        kubectl("label", "nodes", "--all", f"{MIG_CONFIG}-")
         kubectl("delete", "nodetopologies", "--all", "--timeout=60s", timeout_s=90)
         release.install_mock_hardware()
 
