@@ -56,7 +56,12 @@ NO_OUTCOME: Final = PoolOutcome()
 
 
 def pool_status(
-    setup: PoolSetup, pods: Sequence[ExecutorPod], outcome: PoolOutcome, *, now: str
+    setup: PoolSetup,
+    pods: Sequence[ExecutorPod],
+    outcome: PoolOutcome,
+    *,
+    before: Mapping[str, Any],
+    now: str,
 ) -> dict[str, Any]:
     """The whole status, as it is written.
 
@@ -64,12 +69,13 @@ def pool_status(
         setup: the pool.
         pods: its executors.
         outcome: what the plan says of it.
+        before: the status it takes the place of.
         now: RFC 3339.
     """
     record, pool = setup.record, setup.record.pool
     standing = standing_of(setup, pods, outcome)
     status = ChipletPoolStatus(
-        conditions=stamped(pool_conditions(standing), record.status.get("conditions") or (), now),
+        conditions=stamped(pool_conditions(standing), before.get("conditions") or (), now),
         observed_generation=record.generation,
         replicas=standing.existing,
         ready_replicas=standing.ready,

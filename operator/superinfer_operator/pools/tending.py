@@ -93,6 +93,9 @@ class PoolTender:
         self._claims = ClaimKeeper(writer)
         self._refused: dict[str, Refused] = {}
         self._rested: dict[str, _Inputs] = {}
+        # What was written and its watch has yet to tell: the record it was written over, and what.
+        self._claimed: dict[str, tuple[PoolRecord, dict[int, int]]] = {}
+        self._told: dict[str, tuple[PoolRecord, dict[str, Any]]] = {}
 
     async def tend(self, work: PoolWork, pods: Sequence[ExecutorPod], now: Now) -> None:
         """Bring one pool closer to what it should be."""
@@ -123,7 +126,7 @@ class PoolTender:
 
     def forget_missing(self, known: Container[str]) -> None:
         """Keep nothing of pools that are gone."""
-        for kept in (self._refused, self._rested):
+        for kept in (self._refused, self._rested, self._claimed, self._told):
             for key in [key for key in kept if key not in known]:
                 del kept[key]
 
@@ -164,10 +167,22 @@ class PoolTender:
         record = work.setup.record
         if record.pool is None:
             return True
-        taken = with_new(highest_incarnations(record, pods), work.create)
+        taken = with_new(self._highest(record, pods), work.create)
         if labels.DRAIN_FINALIZER in record.finalizers and taken == record.incarnations:
             return True
-        return await self._writer.apply(CHIPLET_POOLS, claim_on_pool(record, taken)) is not None
+        if await self._writer.apply(CHIPLET_POOLS, claim_on_pool(record, taken)) is None:
+            return False
+        self._claimed[record.key] = (record, taken)
+        return True
+
+    def _highest(self, record: PoolRecord, pods: Sequence[ExecutorPod]) -> dict[int, int]:
+        """The highest incarnations, those written just now included."""
+        highest = highest_incarnations(record, pods)
+        over, claimed = self._claimed.get(record.key, (None, {}))
+        if over is record:
+            for slot, incarnation in claimed.items():
+                highest[slot] = max(incarnation, highest.get(slot, 0))
+        return highest
 
     async def _let_go(self, record: PoolRecord, pods: Sequence[ExecutorPod], now: Now) -> bool:
         """Whether the pool was released: nothing runs any more, or its time is over."""
@@ -208,7 +223,8 @@ class PoolTender:
         refused = self._refused.get(key)
         if not work.create:
             return False
-        highest = highest_incarnations(work.setup.record, pods)
+        # Those about to be used were claimed before; what counts here is what stood before that.
+        highest = _before(self._highest(work.setup.record, pods), work.create)
         told = []
         for assignment in work.create:
             incarnation = highest.get(assignment.slot, 0) + 1
@@ -261,18 +277,29 @@ class PoolTender:
         if (refused := self._refused.get(record.key)) is not None:
             outcome = replace(outcome, refused=(refused.reason, refused.message))
         pods = self._cluster.executors_of(record.key)
-        status = pool_status(work.setup, pods, outcome, now=now.text)
-        if same_status(record.status, status):
+        over, told = self._told.get(record.key, (None, {}))
+        stored = told if over is record else record.status
+        status = pool_status(work.setup, pods, outcome, before=stored, now=now.text)
+        if same_status(stored, status):
             return False
         written = await self._writer.apply_status(
             CHIPLET_POOLS, record.namespace, record.name, record.uid, status
         )
         if written is None:
             return True
-        before = record.status.get("conditions") or ()
+        self._told[record.key] = (record, status)
+        before = stored.get("conditions") or ()
         for happening in condition_events(_about(record), before, status["conditions"]):
             await self._recorder.record(happening, now)
         return True
+
+
+def _before(highest: dict[int, int], created: Sequence[Assignment]) -> dict[int, int]:
+    """The incarnations as they were before these were claimed."""
+    before = dict(highest)
+    for assignment in created:
+        before[assignment.slot] -= 1
+    return before
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -162,6 +162,22 @@ FIELDS = [
     ),
 ]
 
+# The same for lists whose items the API server tells apart.
+TWICE = [
+    pytest.param(POOL, {"spec.placement.spread": ["Node", "Node"]}, "Duplicate value", id="spread"),
+    pytest.param(POOL, {"spec.allowedNamespaces": ["shop", "shop"]}, "Duplicate value", id="namespaces"),
+    pytest.param(POOL, {"spec.checkpoint.tiers": ["Gold", "Gold"]}, "Duplicate value", id="tiers"),
+    pytest.param(
+        POOL, {"spec.engine.env": [{"name": "A"}, {"name": "A", "value": "b"}]}, "Duplicate value", id="env"
+    ),
+    pytest.param(
+        CONTRACT,
+        {"spec.objectives": [{"metric": "TTFT", "percentile": 99, "targetMs": ms} for ms in (5, 6)]},
+        "Duplicate value",
+        id="objectives",
+    ),
+]
+
 # (start, a change of the existing object that is accepted, one that is refused, words of the refusal)
 TRANSITIONS = [
     pytest.param(
@@ -244,6 +260,17 @@ def test_a_rule_across_fields(
     assert code == 422
     assert words in message
     assert (refused_by_core(good), refused_by_core(bad)) == (False, True)
+
+
+@pytest.mark.parametrize(("start", "refused", "words"), TWICE)
+def test_nothing_is_there_twice(
+    superinfer_api: ApiServer, namespace: str, start: Document, refused: Changes, words: str
+) -> None:
+    bad = changed(start, refused)
+    code, message = create(superinfer_api, namespace, bad, "&dryRun=All")
+    assert code == 422
+    assert words in message
+    assert refused_by_core(bad)
 
 
 @pytest.mark.parametrize(("start", "accepted", "refused", "words"), TRANSITIONS)

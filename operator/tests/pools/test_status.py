@@ -39,7 +39,7 @@ def pod(slot, phase=ExecutorPhase.READY, **more):
 
 
 def status(pods, outcome=PoolOutcome(), a_setup=SETUP):  # noqa: B008 - frozen
-    return pool_status(a_setup, pods, outcome, now=NOW)
+    return pool_status(a_setup, pods, outcome, before={}, now=NOW)
 
 
 def test_counts_leave_out_what_is_going():
@@ -97,7 +97,7 @@ def test_status_stays_within_what_the_api_server_takes():
 
 def test_only_a_difference_of_more_than_times_is_written():
     before = status([pod(0)])
-    later = pool_status(setup(status=before), [pod(0)], PoolOutcome(), now="2027-01-01T00:00:00Z")
+    later = pool_status(SETUP, [pod(0)], PoolOutcome(), before=before, now="2027-01-01T00:00:00Z")
     assert same_status(before, later)
     assert not same_status(before, status([pod(0, ExecutorPhase.PENDING)]))
 

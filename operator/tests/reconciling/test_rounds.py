@@ -332,6 +332,23 @@ class TestCutOff:
         await world.round(4)
         assert world.names() == ["p-0-1", "p-1-1"]
 
+    async def test_a_pools_own_watch_that_lags_behind_repeats_no_event_and_no_name(self, world):
+        await running(world, replicas=1)
+        tell = world._tell
+        world._tell = lambda plural, document, **k: (
+            None if plural == "chipletpools" else tell(plural, document, **k)
+        )
+        world.set_pod("p-0-1", phase="Failed", reason="Evicted", message="m")
+        await world.round()
+        world.drop(PODS, "shop", "p-0-1")
+        for name in world.names():
+            world.drop(PODS, "shop", name)
+        await world.round(3)
+        created = [call for call in world.calls if call.startswith("create pods")]
+        assert len(created) == len(set(created)), "a name was used twice"
+        told = [(event["reason"], event["action"], event["note"]) for event in world.events]
+        assert len(told) == len(set(told)), "an event was repeated"
+
 
 async def test_certificates_are_issued_before_pods_and_left_to_others_where_they_are_theirs():
     world = World(replace(SETTINGS, manage_certificates=True, pods=replace(SETTINGS.pods, tls=True)))
