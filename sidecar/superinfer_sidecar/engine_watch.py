@@ -33,7 +33,7 @@ class EngineWatch:
         self._every_ms = every_ms
         self._starvation = starvation
         self._pid: int | None = None
-        self._since_ms = 0.0
+        self._up_ms = self._since_ms = 0.0
         self._looked_ms: float | None = None
         self._blind_ms = 0.0
         self._starved: Starved | None = None
@@ -42,7 +42,8 @@ class EngineWatch:
         """Another engine process; None where it cannot be seen."""
         self._pid = pid
         self._starved = None
-        self._since_ms, self._looked_ms, self._blind_ms = now_ms, None, 0.0
+        self._up_ms = self._since_ms = now_ms
+        self._looked_ms, self._blind_ms = None, 0.0
 
     def hangs(
         self, now_ms: float, *, last_frame_ms: float, work: Work, longest_step_ms: float, trusted: bool
@@ -60,10 +61,9 @@ class EngineWatch:
             return False
         if self._starved is None and self._pid:
             self._starved = self._starvation(self._pid)
-        limit_ms = self._policy.limit_ms(work, longest_step_ms=longest_step_ms, trusted=trusted)
-        if silent_ms <= limit_ms:
-            return False
         starved_ms = 0.0 if self._starved is None else self._starved.so_far_ms()
+        grown = now_ms - self._up_ms >= self._policy.young_ms
+        limit_ms = self._policy.limit_ms(work, longest_step_ms=longest_step_ms, trusted=trusted and grown)
         return hangs(silent_ms=silent_ms, starved_ms=starved_ms, blind_ms=self._blind_ms, limit_ms=limit_ms)
 
 

@@ -29,10 +29,10 @@ class NoCpu:
 class Scene:
     """An engine that says nothing from 1000 ms on, looked at every 50 ms."""
 
-    def __init__(self, *, starved_share=0.0, pid=7):
+    def __init__(self, *, starved_share=0.0, pid=7, young_ms=0.0):
         self.now_ms = 1000.0
         self.watch = EngineWatch(
-            HangPolicy(floor_ms=2000, waiting_ms=5000),
+            HangPolicy(floor_ms=2000, waiting_ms=5000, young_ms=young_ms),
             every_ms=EVERY_MS,
             starvation=lambda _pid: NoCpu(lambda: self.now_ms, starved_share),
         )
@@ -56,6 +56,7 @@ class Scene:
         pytest.param({"starved_share": 0.5}, {}, 3500, 4100, id="half the CPU: later"),
         pytest.param({"pid": None}, {}, 2000, 2100, id="its process cannot be seen"),
         pytest.param({}, {"work": Work.WAITING}, 5000, 5100, id="nothing has moved yet: later"),
+        pytest.param({"young_ms": 60_000}, {}, 5000, 5100, id="it has only just started: later"),
         pytest.param({}, {"blind": [(1500, 3000)]}, 4900, 5200, id="nobody looked meanwhile"),
     ],
 )

@@ -27,12 +27,15 @@ class HangPolicy:
         floor_ms: the least limit, whatever is predicted.
         factor: times the longest step predicted.
         waiting_ms: limit while nothing has moved yet, or no prediction rests on measurements.
+        young_ms: so long after its start an engine still meets shapes it has no kernels for, and compiles
+            them; meanwhile the limit is the one of `waiting_ms`.
         sizing_ms: limit while only sizes are asked for. 0: no limit.
     """
 
     floor_ms: float = 2_000.0
     factor: float = 4.0
     waiting_ms: float = 15_000.0
+    young_ms: float = 60_000.0
     sizing_ms: float = 120_000.0
 
     def limit_ms(self, work: Work, *, longest_step_ms: float, trusted: bool) -> float:
