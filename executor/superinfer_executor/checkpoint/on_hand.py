@@ -1,8 +1,8 @@
 """Blocks that need not be computed: in the engine's slab, or taken over into it from the sidecar's store.
 
 Promise: a block that is answered has the right seal, and stays as it is in the engine's slab until its
-request is released: nothing is announced to vLLM that could be gone when it is loaded. A block that is damaged
-is forgotten and counted. Scheduler's thread.
+request is released: nothing is announced to vLLM that could be gone when it is loaded. A damaged block is
+forgotten and counted. Scheduler's thread.
 """
 
 import logging

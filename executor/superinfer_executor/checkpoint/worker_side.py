@@ -2,8 +2,8 @@
 
 Promise: what is loaded is what the scheduler's side found right and holds; memory that changed since then
 ends the engine, since its requests go on elsewhere exactly, and a step over a wrong block would not. Saves
-follow the step's compute, on the worker's thread: a block costs a copy and a hash, and no block has to be held back
-from reuse meanwhile.
+follow the step's compute, on the worker's thread: a block costs a copy and a hash, and none has to be held
+back from reuse meanwhile.
 """
 
 import time
