@@ -255,7 +255,7 @@ class Sidecar:
             last_frame_ms=desk.last_frame_ms,
             work=desk.book.engine_work(),
             longest_step_ms=desk.planner.longest_step_ms(engine.info.max_model_len),
-            trusted=desk.planner.trusted,
+            trusted=desk.planner.profiled,
         ):
             desk.counters.engine_hangs += 1
             _LOG.error("the engine hangs", extra={"generation": engine.info.generation})

@@ -2,8 +2,8 @@
 
 A thread that waited adds to the second figure of its schedstat once it runs again; one that waits still was
 in state R at the last look, is so now, and has not run between. A group whose quota is used up adds to
-`throttled` in its cpu.stat. A step waits for its slowest thread, so the greatest of them counts. What cannot be
-read (another process namespace, another kernel) counts as no starvation.
+`throttled` in its cpu.stat. A step waits for its slowest thread, so the greatest of them counts. What cannot
+be read (another process namespace, another kernel) counts as no starvation.
 """
 
 import contextlib
