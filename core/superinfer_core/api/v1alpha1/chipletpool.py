@@ -8,7 +8,7 @@ import re
 from enum import StrEnum
 from typing import Annotated, Final, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from superinfer_core.api.v1alpha1.meta import (
     API_VERSION,
@@ -29,6 +29,8 @@ from superinfer_core.api.v1alpha1.schema_marks import (
     IMMUTABLE,
     SET,
     broken_rule,
+    each_name_once,
+    each_once,
     map_by,
     rules,
     unchanged,
@@ -140,7 +142,7 @@ class EngineSpec(ApiModel):
     args: list[LongText] | None = Field(
         default=None, max_length=128, description="Further engine arguments.", json_schema_extra=ATOMIC
     )
-    env: list[EnvVar] | None = Field(
+    env: Annotated[list[EnvVar], AfterValidator(each_name_once)] | None = Field(
         default=None,
         max_length=128,
         description="Environment of the engine.",
@@ -246,7 +248,7 @@ class CheckpointSpec(ApiModel):
     memory_mib: Annotated[int, Field(strict=True, ge=1, le=16_777_216)] = Field(
         default=4096, alias="memoryMiB", description="Host memory of one executor for checkpoints, in MiB."
     )
-    tiers: list[Tier] | None = Field(
+    tiers: Annotated[list[Tier], AfterValidator(each_once)] | None = Field(
         default=None,
         max_length=3,
         description="Tiers whose requests are copied; all where unset.",
@@ -303,7 +305,7 @@ class ChipletPoolSpec(ApiModel):
     default_contract_ref: NamespacedRef | None = Field(
         default=None, description="Contract of requests that name none."
     )
-    allowed_namespaces: list[DnsLabel] | None = Field(
+    allowed_namespaces: Annotated[list[DnsLabel], AfterValidator(each_once)] | None = Field(
         default=None,
         max_length=256,
         description="Further namespaces whose contracts may use the pool.",

@@ -3,10 +3,18 @@
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from superinfer_core.api.v1alpha1.meta import ApiModel, ShortText
-from superinfer_core.api.v1alpha1.schema_marks import ATOMIC, IMMUTABLE, SET, broken_rule, rules, validations
+from superinfer_core.api.v1alpha1.schema_marks import (
+    ATOMIC,
+    IMMUTABLE,
+    SET,
+    broken_rule,
+    each_once,
+    rules,
+    validations,
+)
 
 
 class Allocation(StrEnum):
@@ -79,7 +87,7 @@ class PlacementSpec(ApiModel):
         # On the field itself: it has a default, so it is always there to be compared.
         json_schema_extra=validations(("self == oldSelf", f"placement.allocation {IMMUTABLE}")),
     )
-    spread: list[FaultDomain] | None = Field(
+    spread: Annotated[list[FaultDomain], AfterValidator(each_once)] | None = Field(
         default=None,
         max_length=5,
         description="Fault domains replicas are spread over, most important first.",

@@ -53,3 +53,21 @@ def unchanged(path: str, name: str, absent: str = "") -> Rule:
 def broken_rule(message: str, fix: str) -> PydanticCustomError:
     """A rule across fields that does not hold, with what to write instead."""
     return PydanticCustomError("rule", "{message}", {"message": message, "fix": fix})
+
+
+def each_once(items: list[Any]) -> list[Any]:
+    """Refuses a list that the API server keeps as a set and that has something twice."""
+    _refuse_twice([str(item) for item in items])
+    return items
+
+
+def each_name_once(items: list[Any]) -> list[Any]:
+    """Refuses a list that the API server keeps by name and that has a name twice."""
+    _refuse_twice([str(item.name) for item in items])
+    return items
+
+
+def _refuse_twice(words: list[str]) -> None:
+    twice = next((word for number, word in enumerate(words) if word in words[:number]), None)
+    if twice is not None:
+        raise broken_rule(f"has {twice[:80]} twice", "keep one of them")
