@@ -190,13 +190,8 @@ class Rig:
         return process
 
     def engine(self, socket: Path, **flags: Any) -> Process:
-        options = [
-            part for key, value in flags.items() for part in (f"--{key.replace('_', '-')}", str(value))
-        ]
-        name = self._name("engine")
-        return self._start(
-            name, "superinfer_executor.stub", "--socket", str(socket), "--served-model-name", MODEL, *options
-        )
+        ours = ("--socket", str(socket), "--served-model-name", MODEL, *_flags(flags))
+        return self._start(self._name("engine"), "superinfer_executor.stub", *ours)
 
     def executor(
         self, *, pool: str = "default", sidecar: dict[str, Any] | None = None, **engine: Any
@@ -311,6 +306,8 @@ class ScriptedSidecar(sidecar_pb2_grpc.SidecarServicer):
         self.script = script
         self.submits: list[work_pb2.Submit] = []
         self.cancels: list[work_pb2.Cancel] = []
+        self.peers: list[sidecar_pb2.PeerList] = []
+        self.checkpoint_peers: list[str] = []
         self.backlog_ms = 0.0
         self.out: asyncio.Queue[sidecar_pb2.FromSidecar | None] = asyncio.Queue()
 
@@ -329,9 +326,9 @@ class ScriptedSidecar(sidecar_pb2_grpc.SidecarServicer):
                 task.cancel()
 
     def _load(self) -> sidecar_pb2.FromSidecar:
-        load = sidecar_pb2.LoadReport(
-            serving=True, backlog_ms=self.backlog_ms, step_model=[1, 0, 0, 0, 0], residual_quantile=1
-        )
+        load = sidecar_pb2.LoadReport(serving=True, step_model=[1, 0, 0, 0, 0], residual_quantile=1)
+        load.backlog_ms = self.backlog_ms
+        load.checkpoint_peers.extend(self.checkpoint_peers)
         return sidecar_pb2.FromSidecar(load=load)
 
     async def _report(self) -> None:
@@ -342,6 +339,8 @@ class ScriptedSidecar(sidecar_pb2_grpc.SidecarServicer):
     async def _listen(self, requests: Any) -> None:
         async for message in requests:
             self.cancels += message.cancels
+            if message.HasField("peers"):
+                self.peers.append(message.peers)
             for submit in message.submits:
                 self.submits.append(submit)
                 answer = self.script(submit)

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -224,3 +226,22 @@ def body_of() -> Callable[..., bytes]:
 @pytest.fixture
 def profile_of() -> Callable[..., Profile]:
     return make_profile
+
+
+@pytest.fixture
+def spawn() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a process and wait for its ready line."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*args: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen([sys.executable, "-m", *args], stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        process.ready = json.loads(process.stdout.readline())
+        assert process.ready["event"] == "ready"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()

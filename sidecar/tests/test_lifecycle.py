@@ -2,13 +2,9 @@
 
 import asyncio
 import contextlib
-import json
-import os
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +13,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from superinfer_core.failover.hang import HangPolicy
 from superinfer_proto.v1 import sidecar_pb2, sidecar_pb2_grpc
 from superinfer_sidecar.load import LoadReporter
 from superinfer_sidecar.peers import is_local
-from superinfer_sidecar.service import clock_ms
 
 LONG = 5000
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-
-
-@pytest.fixture
-def spawn() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start a process and wait for its ready line."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*args: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen([sys.executable, "-m", *args], stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        process.ready = json.loads(process.stdout.readline())
-        assert process.ready["event"] == "ready"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 async def health_of(site: Any, name: str) -> int:
@@ -94,15 +69,6 @@ async def test_an_engine_killed_mid_request_and_restarted(site, submit_of, body_
     assert ingress.infos[-1].engine.generation == again.ready["generation"] != engine.ready["generation"]
     await wait_until(lambda: ingress.loads[-1].serving, "a report that says so")
     assert len(sidecar.desk.book) == 0
-
-
-async def test_an_engine_that_hangs_is_given_up(site, submit_of, body_of):
-    await site.start_engine(hang_after_steps=3)
-    await site.start_sidecar(hang=HangPolicy(floor_ms=200, waiting_ms=200))
-    ingress = await site.connect()
-    await ingress.send(submit_of("r", body=body_of(LONG)))
-    assert (await ingress.final("r")).error.code == "engine_failed"
-    assert len(ingress.tokens("r")) == 3
 
 
 async def test_health_follows_the_engine_while_alive_stays(site, wait_until):
@@ -412,53 +378,3 @@ async def test_promises_without_any_measurement_can_be_refused(site, submit_of, 
     await ingress.final("learn")
     await ingress.send(submit_of("later"))
     assert (await ingress.decision("later")).admitted
-
-
-async def test_an_engine_that_is_stopped_is_ended_and_cannot_wake_up(
-    site, submit_of, body_of, spawn, wait_until
-):
-    engine = spawn("superinfer_executor.stub", "--socket", str(site.socket), "--step-ms", "2")
-    sidecar = await site.start_sidecar(hang=HangPolicy(floor_ms=300, waiting_ms=300))
-    await wait_until(lambda: sidecar.ready, "the engine")
-    ingress = await site.connect()
-    await ingress.send(submit_of("r", body=body_of(LONG)))
-    await wait_until(lambda: ingress.tokens("r"), "the first token")
-    engine.send_signal(signal.SIGSTOP)
-    assert (await ingress.final("r")).error.code == "engine_failed"
-    assert await asyncio.to_thread(engine.wait, 10) == -signal.SIGKILL
-    assert sidecar.desk.counters.engine_hangs == 1
-
-
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel keeps no schedstat")
-async def test_an_engine_without_cpu_is_not_taken_for_one_that_hangs(
-    site, submit_of, body_of, spawn, wait_until
-):
-    engine = spawn("superinfer_executor.stub", "--socket", str(site.socket), "--step-ms", "2")
-    sidecar = await site.start_sidecar(hang=HangPolicy(floor_ms=500, waiting_ms=500, young_ms=0))
-    await wait_until(lambda: sidecar.ready, "the engine")
-    ingress = await site.connect()
-    await ingress.send(submit_of("r", body=body_of(LONG)))
-    await wait_until(lambda: ingress.tokens("r"), "the first token")
-    cpu = {max(os.sched_getaffinity(0))}
-    crowd = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
-    try:
-        # The engine gets what nobody else wants of a CPU that everybody wants.
-        for pid in (engine.pid, *(each.pid for each in crowd)):
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                os.sched_setaffinity(int(task.name), cpu)
-                if pid == engine.pid:
-                    os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))
-        silent_ms = 0.0
-        while silent_ms < 1000:
-            silent_ms = max(silent_ms, clock_ms() - sidecar.desk.last_frame_ms)
-            assert sidecar.desk.counters.engine_hangs == 0
-            await asyncio.sleep(0.02)
-    finally:
-        for each in crowd:
-            each.kill()
-            each.wait()
-    await asyncio.to_thread(os.sched_setaffinity, engine.pid, os.sched_getaffinity(0))
-    said = len(ingress.tokens("r"))
-    await wait_until(lambda: len(ingress.tokens("r")) > said, "the engine to go on")
-    assert sidecar.desk.counters.engine_hangs == 0
-    assert engine.poll() is None
