@@ -29,7 +29,7 @@ _log = logging.getLogger("superinfer.kube")
 T = TypeVar("T")
 
 _FIRST_PAUSE_S: Final = 0.25
-_LONGEST_PAUSE_S: Final = 20.0
+_LONGEST_PAUSE_S: Final = 8.0
 _SHORT_STREAM_S: Final = 1.0
 """A stream that ended sooner than this is a failure, whatever its end looked like."""
 _PER_TURN: Final = 16
@@ -149,26 +149,27 @@ class Informer(Generic[T]):
     async def changes(self) -> AsyncIterator[Change[T]]:
         """Every change, for ever; ends only with the task that reads it."""
         pause_s = self._patience.first_pause_s
+        hurried = False
         while True:
             started_s = monotonic()
+            orderly = True  # ended by the server's own time, or too old: nothing to wait for
             try:
                 if not self._version:
                     async for change in self._list():
                         yield change
                 async for change in self._watch():
                     yield change
-                if monotonic() - started_s >= _SHORT_STREAM_S:
-                    pause_s = self._patience.first_pause_s
-                    continue
                 error: KubeError = Unavailable("the stream ended at once", what=f"watch {self._words}")
             except Gone as gone:
                 _log.info("%s: %s; listing anew", self._words, gone.message)
-                self._version = ""
-                error = gone
-                if monotonic() - started_s >= _SHORT_STREAM_S:
-                    continue
+                self._version, error = "", gone
             except KubeError as failed:
-                error = failed
+                orderly, error = False, failed
+            lasted = monotonic() - started_s >= _SHORT_STREAM_S
+            if orderly and (lasted or not hurried):
+                hurried = not lasted
+                pause_s = self._patience.first_pause_s
+                continue
             if self.heard_s >= started_s:
                 pause_s = self._patience.first_pause_s
             await self._pause(pause_s, error)
