@@ -141,3 +141,19 @@ def test_no_container_can_write_its_image_or_take_all_memory(chart: Chart) -> No
             assert {"cpu", "memory"} <= set(each["resources"]["requests"]), name
             assert "memory" in each["resources"]["limits"], name
             assert each["image"].startswith("superinfer/"), name
+
+
+def test_every_pod_that_stays_is_behind_a_network_policy(chart: Chart) -> None:
+    rendered = chart.render(*EVERYTHING)
+    ports = {
+        policy["metadata"]["name"]: [
+            port["port"] for rule in policy["spec"].get("ingress", []) for port in rule["ports"]
+        ]
+        for policy in rendered.all("NetworkPolicy")
+    }
+    assert ports == {
+        "superinfer-ingress": ["http"],
+        "superinfer-operator": ["metrics"],
+        "superinfer-cleanup": [],
+        "superinfer-node-agent": [],
+    }
