@@ -51,11 +51,31 @@ class TestResolver:
         assert resolver.resolved_namespaces == 1
         assert found["shop/a"].effective.tier.value == "Gold"
 
-    def test_a_changed_pool_costs_all(self):
+    def test_a_changed_pool_costs_the_namespaces_that_may_use_it(self):
         resolver, records = Resolver(), [contract("a").stored, contract("b", "other").stored]
         resolver.resolve(records, POOLS)
-        resolver.resolve(records, [PoolFacts("shop", "p", max_chiplets=4), PoolFacts("other", "p")])
+        grown = PoolFacts("shop", "p", max_chiplets=4)
+        resolver.resolve(records, [grown, POOLS[1]])
+        assert resolver.resolved_namespaces == 1
+        shared = PoolFacts("shop", "p", max_chiplets=4, allowed_namespaces=frozenset({"other"}))
+        resolver.resolve(records, [shared, POOLS[1]])
         assert resolver.resolved_namespaces == 2
+
+    def test_a_pool_that_is_named_matters_although_it_serves_others_alone(self):
+        resolver = Resolver()
+        record = contract("a", poolRef={"name": "p", "namespace": "other"})
+        found = dict(resolver.resolve([record.stored], POOLS))["shop/a"]
+        assert [problem.kind.value for problem in found.problems] == ["PoolNotAllowed"]
+        found = dict(resolver.resolve([record.stored], POOLS[:1]))["shop/a"]
+        assert [problem.kind.value for problem in found.problems] == ["PoolNotFound"]
+
+    def test_a_contract_that_comes_out_equal_stays_the_same_object(self):
+        resolver, records = Resolver(), [contract("a").stored, contract("b").stored]
+        before = dict(resolver.resolve(records, POOLS))
+        changed = [records[0], contract("b", tier="Gold").stored]
+        after = dict(resolver.resolve(changed, POOLS))
+        assert before["shop/a"] is after["shop/a"]
+        assert before["shop/b"] is not after["shop/b"]
 
     def test_what_is_gone_is_gone(self):
         resolver = Resolver()
