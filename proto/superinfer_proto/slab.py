@@ -131,6 +131,21 @@ def stream_of(request_id: str, choice: int) -> int:
     return xxhash.xxh3_64_intdigest(f"{request_id}/{choice}".encode())
 
 
+def has_writer(path: Path) -> bool:
+    """Whether a process writes the slab at `path`; maps nothing."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
 class Slab:
     """One mapped slab. `create` and `adopt` make the writer's mapping, `open` a reader's."""
 

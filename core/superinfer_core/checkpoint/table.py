@@ -115,9 +115,10 @@ class BlockTable(Generic[Stream]):
             if not block.needed_by:
                 self._unneeded[block.block_hash] = until
 
-    def expired(self, now: float) -> list[int]:
-        """Forget what nobody needs and whose time is over; answers the slots to clear."""
+    def expired(self, now: float, most: int | None = None) -> list[int]:
+        """Forget what nobody needs and whose time is over, at most so many; answers the slots to clear."""
         over = [key for key, until in self._unneeded.items() if until <= now and self._blocks[key].written]
+        del over[len(over) if most is None else most :]
         return [self._forget(self._blocks[key]) for key in over]
 
     def next_expiry(self) -> float | None:

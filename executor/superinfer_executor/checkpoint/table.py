@@ -12,6 +12,7 @@ from typing import Final
 from superinfer_core.checkpoint.table import BlockTable, Place
 from superinfer_proto.slab import Counter, Slab
 
+_ERASED_AT_ONCE: Final = 4
 engine_slabs: Final[dict[Path, Slab]] = {}
 """The slabs this process writes: both sides of the connector are in it (see engine_layout)."""
 
@@ -69,10 +70,13 @@ class SlotTable:
 
     def erase_expired(self, now_s: float) -> None:
         """Erase what nobody needs any more and whose time is over."""
-        with self._lock:
-            for slot in self._table.expired(now_s):
-                self._slab.erase(slot)
-                self._slab.count(Counter.ERASED_BLOCKS)
+        over = [0]
+        while over:
+            with self._lock:  # a step that wants it waits for a few erasures at most
+                over = self._table.expired(now_s, _ERASED_AT_ONCE)
+                for slot in over:
+                    self._slab.erase(slot)
+                self._slab.count(Counter.ERASED_BLOCKS, len(over))
 
     def next_expiry_s(self) -> float | None:
         """When something is to be erased next."""

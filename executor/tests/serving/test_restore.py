@@ -24,7 +24,8 @@ def document(**more: Any) -> dict[str, Any]:
 
 def checkpointing(wire: SimpleNamespace, directory: Path, model: Path, *options: str) -> Any:
     shared = directory / "shared"
-    engine = wire.EngineProcess(directory, model, "--checkpoint-dir", str(shared), *options)
+    ours = ("--checkpoint-dir", str(shared), "--checkpoint-orphan-s", "600")
+    engine = wire.EngineProcess(directory, model, *ours, *options)
     engine.shared = shared
     return engine
 
@@ -70,6 +71,19 @@ async def cut(wire: SimpleNamespace, engine: Any, submit: Any, tokens: int) -> A
         return connection.answers[key]
 
 
+async def resumed_by_its_successor(
+    wire: SimpleNamespace, engines: Any, resumed: Any, tokens: list[int], whole: Any
+) -> None:
+    """An engine that starts where one was killed finds its blocks: its sidecar need not even be there."""
+    successor = engines("a")
+    successor.wait_ready()
+    before = counted(successor, Counter.LOADED_BLOCKS)
+    async with wire.connect(successor) as connection:
+        rest = await connection.ask_one(resumed)
+    assert tokens + rest.tokens()[-(200 - len(tokens)) :] == whole.tokens()
+    assert counted(successor, Counter.LOADED_BLOCKS) > before
+
+
 async def test_another_engine_goes_on_with_the_killed_ones_blocks(
     wire: SimpleNamespace, engines: Any
 ) -> None:
@@ -97,6 +111,7 @@ async def test_another_engine_goes_on_with_the_killed_ones_blocks(
         rest = await connection.ask_one(resumed)
     tokens = begun.tokens()
     assert tokens + rest.tokens()[-(200 - len(tokens)) :] == whole.tokens()
+    await resumed_by_its_successor(wire, engines, resumed, tokens, whole)
     known = rest.final.usage.prompt_tokens + len(tokens)
     loaded = counted(second, Counter.LOADED_BLOCKS) - before
     assert loaded >= known // BLOCK - 1, "all full blocks but the one of the step that was killed"

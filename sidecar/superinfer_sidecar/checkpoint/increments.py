@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from superinfer_core.checkpoint.streams import StreamBook
-from superinfer_proto.slab import Happened, Slab, SlabInvalid
+from superinfer_proto.slab import Happened, Slab, SlabInvalid, has_writer
 from superinfer_sidecar.checkpoint.counters import CheckpointCounters
 
 _LOG = logging.getLogger(__name__)
@@ -97,21 +97,23 @@ class Increments:
         """Nobody needs these streams any more. The engine erases its own blocks while it lives."""
         for stream in streams:
             self.streams.end(stream)
-        self._erase_for_dead_engine()
 
-    def _erase_for_dead_engine(self) -> None:
-        """No engine writes here: what no stream needs is erased by us."""
-        if self.slab is None or len(self.streams) or not self._places:
+    async def erase_for_dead_engine(self) -> None:
+        """Where no engine writes, what no stream needs is erased by us."""
+        if self.slab is None or len(self.streams) or not self._places or has_writer(self._path):
             return
+        await asyncio.to_thread(self._erase_all, self.slab.inode)
+        self._places.clear()
+        self._by_slot.clear()
+
+    def _erase_all(self, inode: int) -> None:
         try:
             slab = Slab.open(self._path, writable=True)
         except (OSError, SlabInvalid):
             return
-        if slab.inode == self.slab.inode and slab.lock():
+        if slab.inode == inode and slab.lock():
             for slot, _ in list(slab.scan()):
                 slab.erase(slot)
-            self._places.clear()
-            self._by_slot.clear()
         slab.close()
 
     async def follow(self) -> None:

@@ -131,6 +131,20 @@ async def test_a_request_whose_engine_died_keeps_its_blocks_for_whoever_goes_on(
     assert held(second, tools, "r") == hashes
 
 
+async def test_what_a_dead_engine_left_is_erased_once_nobody_wants_it(pool, tools, submit_of, body_of):
+    executor = await pool.start("a", orphan_s=0.0)
+    await executor.submit(submit_of("r", body=body_of(5000)))
+    await tools.until(lambda: executor.outputs, "its first token")
+    executor.writer.save("r", 0)
+    await tools.until(lambda: executor.counters.seen_blocks == 1, "the increment")
+    executor.writer.die()
+    await executor.engine_server.stop(grace=0)
+    await executor.final("r")
+    slab = executor.unit.increments.slab
+    await tools.until(lambda: not list(slab.scan()), "it to be erased")
+    assert bytes(slab.payload(0)) == bytes(tools.payload_bytes)
+
+
 async def test_a_peer_that_is_not_there_costs_a_bounded_list_and_is_said(pool, tools):
     first = await pool.start("a")
     peers = [sidecar_pb2.Peer(executor="x", address="unix:/nowhere/sidecar.sock")]
