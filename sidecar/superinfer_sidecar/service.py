@@ -186,6 +186,7 @@ class Sidecar:
     async def _serve(self, _requests: Any, context: Any) -> None:
         why_not = self.peers.why_not_submit(context)
         if why_not is not None:
+            _LOG.warning("a peer was turned away: %s", why_not)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why_not)
         link = IngressLink(self._settings.stream_buffer_bytes)
         self.links.add(link)

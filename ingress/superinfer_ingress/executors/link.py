@@ -9,6 +9,7 @@ Concurrency: one task per link, which connects; messages are handled straight fr
 import asyncio
 import logging
 import random
+import ssl
 from collections import deque
 from time import monotonic
 from typing import Final
@@ -64,6 +65,7 @@ class ExecutorLink:
         self._flushing = False
         self._call: DuplexCall | None = None
         self._identity = identity
+        self._said = ""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -127,6 +129,7 @@ class ExecutorLink:
                 why = await self._serve()
             except (OSError, ValueError) as error:
                 why = f"{type(error).__name__}: {error}"
+                self._tell_of_tls(error, why)
             finally:
                 self._lost()
             _log.debug("executor %s: %s", self.name, why)
@@ -134,6 +137,13 @@ class ExecutorLink:
                 pause_s = _FIRST_PAUSE_S
             await asyncio.sleep(pause_s * (0.5 + random.random()))
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+
+    def _tell_of_tls(self, error: Exception, why: str) -> None:
+        """A peer that is not there comes back by itself; one with the wrong certificate does not."""
+        if isinstance(error, ssl.SSLError) and why != self._said:
+            self._said = why
+            name = self.settings.tls_name or "its address"
+            _log.warning("executor %s: no certificate for %s: %s", self.name, name, why)
 
     async def _serve(self) -> str:
         """One call from its beginning to its end; returns why it ended."""
