@@ -129,6 +129,12 @@ def test_what_the_operator_is_told_follows_the_values(chart: Chart) -> None:
     assert settings.planner.node_grace_s == 7
 
 
+@pytest.mark.parametrize("wanted", [False, True], ids=["off", "on"])
+def test_the_operator_changes_mig_layouts_only_where_it_is_told(chart: Chart, wanted: bool) -> None:
+    settings = operator_command(chart, f"migLabels.enabled={str(wanted).lower()}").settings
+    assert settings.follow_mig_advice is wanted
+
+
 def ingress_config(chart: Chart, tmp_path: Path, *settings: str) -> Config:
     path = tmp_path / "config.yaml"
     path.write_text(chart.render(*settings).one("ConfigMap", "superinfer-ingress")["data"]["config.yaml"])
