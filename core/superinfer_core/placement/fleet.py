@@ -227,6 +227,18 @@ class Fleet:
             numbers = set(group.heap)
             group.heap[:] = sorted(n for n in numbers if self._listed(n, group))
 
+    def by_group(self) -> Iterator[tuple[Group | None, list[FleetNode]]]:
+        """All nodes by group, those that get nothing new as a group of None; by name within each."""
+        found: dict[int, tuple[Group | None, list[FleetNode]]] = {}
+        for node in self.nodes:
+            if node is not None:
+                key = id(node.group)
+                if key in found:
+                    found[key][1].append(node)
+                else:
+                    found[key] = (node.group, [node])
+        return iter(found.values())
+
     def first_of(self, group: Group, but: set[str]) -> FleetNode | None:
         """The first node of a group, by name, that is not one of `but`."""
         for number in sorted(set(group.heap)):

@@ -15,7 +15,7 @@ from superinfer_core.placement.fit import Fitting
 from superinfer_core.placement.fleet import Fleet
 from superinfer_core.placement.node import Node
 from superinfer_core.placement.outcome import LayoutAdvice, Plan, Unplaced
-from superinfer_core.placement.pool_plan import PlanDraft, PoolPlanner, pool_order
+from superinfer_core.placement.pool_plan import Place, PlanDraft, PoolPlanner, pool_order
 from superinfer_core.placement.snapshot import (
     ForeignUse,
     HoldDown,
@@ -67,14 +67,17 @@ class PlacementIndex:
         self.holds: dict[str, HoldDown] = dict(snapshot.memory.holds)
         self.failed: dict[str, dict[str, str]] = {}
         self._stale: set[str] = set(self.nodes)
-        self._waiting: set[str] = set()
+        self._waiting: dict[str, Unplaced] = {}
         self._dirty: set[str] = set(self.pools) | set(self.of_pool)
         self._away: set[str] = {node.name for node in snapshot.nodes if not node.ready}
         self._held_on: dict[str, str] = {}
+        self._places: dict[str, Place] = {}
+        self._freed = False
         self._rebuild()
 
     def apply(self, change: Change) -> None:
         """Take in a difference."""
+        self._freed |= bool(change.nodes or change.gone_nodes or change.foreign or change.gone_pools)
         for name in change.gone_executors:
             self._unlist(name)
         for executor in change.executors:
@@ -105,23 +108,27 @@ class PlacementIndex:
     def plan(self, now: float) -> Plan:
         """The plan for what has changed since the last one, at first for everything."""
         self._refresh(now)
-        # Whoever waits for room is tried again with every change.
-        dirty = self._dirty | self._waiting
+        # Whoever waits for room is tried again when there may be more of it.
+        dirty = self._dirty | self._waiting.keys() if self._freed else set(self._dirty)
         known = [self.pools[key] for key in dirty if key in self.pools]
         gone = sorted(key for key in dirty if key not in self.pools)
         draft = PlanDraft()
         planner = PoolPlanner(
-            self.fleet, self.fitting, self.nodes, self.failed, self.settings, now, self.of_node
+            self.fleet, self.fitting, self.nodes, self.failed, self.settings, now, self.of_node, self._places
         )
         for key in gone:
             planner.end(key, tuple(self.of_pool.get(key, {}).values()), draft)
         for pool in sorted(known, key=pool_order):
             planner.decide(pool, _ordered(self.of_pool.get(pool.key, {}).values()), draft)
         planner.fill(draft)
+        for key in dirty:
+            self._waiting.pop(key, None)
+        draft.unplaced.extend(self._waiting.values())
+        self._waiting = {unplaced.pool: unplaced for unplaced in draft.unplaced}
         advice = tuple(advise(self.fleet, self.pools, draft.unplaced)) if draft.unplaced else ()
-        self._waiting -= dirty
-        self._waiting |= {unplaced.pool for unplaced in draft.unplaced}
-        self._dirty.clear()
+        # What is to be done may fail to happen: until it shows, the pool is planned again.
+        self._dirty = {one.pool for one in (*draft.create, *draft.drain, *draft.delete)}
+        self._freed = False
         self._stale |= planner.touched
         plan = draft.plan()
         wake = [hold.until for hold in self.holds.values() if now < hold.until < float("inf")]
@@ -155,6 +162,8 @@ class PlacementIndex:
     def _unlist(self, name: str) -> None:
         executor = self.executors.pop(name, None)
         if executor is not None:
+            self._places.pop(name, None)
+            self._freed = True
             self.of_pool[executor.pool].pop(name, None)
             self.of_node[executor.node].pop(name, None)
             self._dirty.add(executor.pool)
@@ -190,6 +199,7 @@ class PlacementIndex:
     def _refresh(self, now: float) -> None:
         """Bring stale nodes up to date, those whose damping or patience has ended among them."""
         due = self._due(now)
+        self._freed |= bool(due)
         names = sorted((self._stale | due) & self.nodes.keys())
         for name in names:
             before = self.failed.pop(name, {})

@@ -51,10 +51,11 @@ def pool_order(pool: PoolDemand) -> tuple[int, int, str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a running executor is."""
+class Place:
+    """Where a running executor is: remembered from plan to plan while executor and node stay the same."""
 
     executor: RunningExecutor
+    node: Node
     fault_domain: tuple[str, ...]
     parents: tuple[str, ...]
     start: int | None
@@ -95,10 +96,12 @@ class PoolPlanner:
         settings: PlannerSettings,
         now: float,
         of_node: Mapping[str, Mapping[str, RunningExecutor]],
+        places: dict[str, Place],
     ) -> None:
         self._fleet, self._fitting, self._nodes = fleet, fitting, nodes
         self._failed, self._settings, self._now = failed, settings, now
         self._of_node = of_node
+        self._known = places
         self._open: list[tuple[PoolDemand, Decision]] = []
         self.touched: set[str] = set()
 
@@ -130,7 +133,7 @@ class PoolPlanner:
             self._write(pool, kept[pool.key], created.get(pool.key, []), draft)
 
     def _write(
-        self, pool: PoolDemand, kept: list[_Place], created: list[tuple[Want, Landing]], draft: PlanDraft
+        self, pool: PoolDemand, kept: list[Place], created: list[tuple[Want, Landing]], draft: PlanDraft
     ) -> None:
         places = [(place.fault_domain, place.executor.slot) for place in kept]
         places += [(landing.fault_domain, want.slot) for want, landing in created]
@@ -141,7 +144,7 @@ class PoolPlanner:
             draft.create.append(_assignment(pool, want, landing, peer))
 
     def _place(
-        self, pool: PoolDemand, decision: Decision, kept: list[_Place], draft: PlanDraft
+        self, pool: PoolDemand, decision: Decision, kept: list[Place], draft: PlanDraft
     ) -> list[tuple[Want, Landing]]:
         made = self._search(pool, decision.wants, kept)
         left = len(decision.wants) - len(made)
@@ -150,7 +153,7 @@ class PoolPlanner:
         return made
 
     def _surge(
-        self, pool: PoolDemand, want: Want, kept: list[_Place], draft: PlanDraft
+        self, pool: PoolDemand, want: Want, kept: list[Place], draft: PlanDraft
     ) -> list[tuple[Want, Landing]]:
         others = [place for place in kept if place.executor.name != want.replaces]
         made = self._search(pool, [want], others)
@@ -161,7 +164,7 @@ class PoolPlanner:
         return made
 
     def _search(
-        self, pool: PoolDemand, wants: Sequence[Want], kept: Sequence[_Place]
+        self, pool: PoolDemand, wants: Sequence[Want], kept: Sequence[Place]
     ) -> list[tuple[Want, Landing]]:
         """Places for as many of the wants as have one."""
         spread = Spread.of(pool.spread, pool.replicas, self._settings.tolerated_loss)
@@ -178,17 +181,21 @@ class PoolPlanner:
         search.close()
         return made
 
-    def _places(self, pool: PoolDemand, executors: Sequence[RunningExecutor]) -> list[_Place]:
+    def _places(self, pool: PoolDemand, executors: Sequence[RunningExecutor]) -> list[Place]:
         return [self._place_of(pool, executor) for executor in executors]
 
-    def _place_of(self, pool: PoolDemand, executor: RunningExecutor) -> _Place:
+    def _place_of(self, pool: PoolDemand, executor: RunningExecutor) -> Place:
+        node = self._nodes[executor.node]
+        known = self._known.get(executor.name)
+        if known is not None and known.executor is executor and known.node is node:
+            return known
         devices = executor.held_devices
         parents, start = _parents(self._fleet.get(executor.node), devices)
-        node = self._nodes[executor.node]
         instance = devices[0] if pool.chiplet.shape is ChipletShape.MIG and devices else ""
         clique = clique_of(node) if parents else ""
         domain = fault_domain(node, self._settings, parents, instance, clique)
-        return _Place(executor, domain, parents, start)
+        made = self._known[executor.name] = Place(executor, node, domain, parents, start)
+        return made
 
     def _judge(self, pool: PoolDemand, executor: RunningExecutor) -> Trouble | Flagged | None:
         if executor.phase is ExecutorPhase.FAILED:
@@ -287,7 +294,7 @@ def _assignment(pool: PoolDemand, want: Want, landing: Landing, peer: int | None
     )
 
 
-def _held(pool: PoolDemand, place: _Place, peer: int | None) -> Assignment:
+def _held(pool: PoolDemand, place: Place, peer: int | None) -> Assignment:
     executor = place.executor
     mig = pool.chiplet.shape is ChipletShape.MIG
     chiplet = Chiplet(

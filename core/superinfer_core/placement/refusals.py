@@ -4,12 +4,12 @@ Promise: complete (each node of the fleet appears in exactly one refusal) and de
 constraint in the order a person would check is named: the node, its labels, its hardware, what is free.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
 from superinfer_core.placement.demand import ChipletDemand, PoolDemand
 from superinfer_core.placement.fit import Fitting, Misfit, free_bits
-from superinfer_core.placement.fleet import Fleet, FleetNode
+from superinfer_core.placement.fleet import Fleet, FleetNode, Group
 from superinfer_core.placement.hardware import GpuMode
 from superinfer_core.placement.outcome import Constraint, NodeRefusal, Unplaced
 from superinfer_core.placement.search import admits, device_count, first_difference
@@ -22,15 +22,16 @@ def explain(fleet: Fleet, fitting: Fitting, pool: PoolDemand, count: int) -> Unp
     found: dict[tuple[Constraint, str], list[str]] = {}
     judge = _Judge(fleet, fitting, pool)
     total = 0
-    for node in fleet:
-        total += 1
-        refusal = judge.refusal(node)
-        found.setdefault((refusal.constraint, refusal.message), []).append(node.node.name)
+    for group, nodes in fleet.by_group():
+        total += len(nodes)
+        common = judge.common(group, nodes[0]) if group is not None else None
+        for refusal, names in _told_apart(judge, common, nodes):
+            found.setdefault((refusal.constraint, refusal.message), []).extend(names)
     if not total:
         message = f"the cluster has no nodes for {count} executors of {pool.key}"
         return Unplaced(pool.key, count, Constraint.NO_NODES, message, ())
     refusals = tuple(
-        NodeRefusal(constraint, message, tuple(names))
+        NodeRefusal(constraint, message, tuple(sorted(names)))
         for (constraint, message), names in sorted(
             found.items(), key=lambda item: (-_ORDER[item[0][0]], -len(item[1]), item[0][1])
         )
@@ -41,6 +42,24 @@ def explain(fleet: Fleet, fitting: Fitting, pool: PoolDemand, count: int) -> Unp
     wanted = "one more executor" if count == 1 else f"{count} more executors"
     message = f"0/{total} nodes can take {wanted}: {told}"
     return Unplaced(pool.key, count, refusals[0].constraint, message, refusals)
+
+
+def _told_apart(
+    judge: "_Judge", common: Misfit | None, nodes: list[FleetNode]
+) -> Iterator[tuple[Misfit, list[str]]]:
+    """What nodes of a group do not meet: the same for all, but for those with unhealthy devices."""
+    if common is None:
+        for node in nodes:
+            yield judge.refusal(node), [node.node.name]
+        return
+    alike = []
+    for node in nodes:
+        if node.devices.unhealthy:
+            yield judge.refusal(node), [node.node.name]
+        else:
+            alike.append(node.node.name)
+    if alike:
+        yield common, alike
 
 
 class _Judge:
@@ -65,6 +84,20 @@ class _Judge:
             if taken is not None:
                 return taken
         return self._resource_refusal(node)
+
+    def common(self, group: Group, node: FleetNode) -> Misfit | None:
+        """What all nodes of a group do not meet, as far as their devices are healthy; None if nothing."""
+        if not self._admits(group.facts):
+            return self._not_admitted(node)
+        if self._pool.chiplet.shape is ChipletShape.CPU:
+            return None
+        misfit = self._hardware_misfit(node)
+        if misfit is not None:
+            return misfit
+        choices = self._fitting.choices(self._pool.chiplet)
+        if choices.of(group.kind, group.kind_number, group.states) is not None:
+            return None
+        return self._taken(node)
 
     def _not_admitted(self, node: FleetNode) -> Misfit:
         wanted = first_difference(node.facts, self._pool.node_selector, self._fleet.label_keys)
@@ -118,6 +151,10 @@ class _Judge:
             if self._fitting.choose(node.kind, healed, demand) is not None:
                 reasons = ", ".join(sorted(set(sick.values())))
                 return Misfit(Constraint.DEVICE_UNHEALTHY, f"with unhealthy devices ({reasons})")
+        return self._taken(node)
+
+    def _taken(self, node: FleetNode) -> Misfit:
+        demand = self._pool.chiplet
         if demand.shape is ChipletShape.GPU:
             return self._whole_taken(node, demand)
         dynamic = any(kind.mode is GpuMode.DYNAMIC for kind in node.kind.gpus)

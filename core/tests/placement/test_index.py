@@ -67,7 +67,7 @@ def _ends(made: Plan) -> list[tuple[str, str]]:
     return sorted((ended.name, ended.reason.value) for ended in (*made.drain, *made.delete))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(random_nodes(), random_pools(), random_pools(8), _steps())
 def test_changes_by_difference_are_as_good_as_planning_anew(
     nodes: tuple[Node, ...],

@@ -17,14 +17,14 @@ NOW = 100.0
 worlds = st.builds(World, random_nodes(), random_pools())
 
 
-@settings(max_examples=70)
+@settings(max_examples=50)
 @given(worlds)
 def test_no_device_is_given_twice_and_no_constraint_is_broken(world: World) -> None:
     world.step(NOW)
     check_valid(world)
 
 
-@settings(max_examples=70)
+@settings(max_examples=50)
 @given(worlds)
 def test_a_plan_that_was_done_leaves_nothing_to_do(world: World) -> None:
     first = world.step(NOW)
@@ -34,7 +34,7 @@ def test_a_plan_that_was_done_leaves_nothing_to_do(world: World) -> None:
     assert {kept.name for kept in again.keep} == set(world.executors)
 
 
-@settings(max_examples=70)
+@settings(max_examples=50)
 @given(worlds, st.randoms(use_true_random=False))
 def test_the_order_of_the_snapshot_does_not_matter(world: World, random: object) -> None:
     snapshot = world.snapshot()
@@ -44,7 +44,7 @@ def test_the_order_of_the_snapshot_does_not_matter(world: World, random: object)
     assert plan(replace(snapshot, nodes=tuple(nodes), pools=tuple(pools)), NOW) == plan(snapshot, NOW)
 
 
-@settings(max_examples=70)
+@settings(max_examples=50)
 @given(worlds)
 def test_every_executor_has_a_place_or_a_reason_on_every_node(world: World) -> None:
     made = plan(world.snapshot(), NOW)
@@ -59,7 +59,7 @@ def test_every_executor_has_a_place_or_a_reason_on_every_node(world: World) -> N
             assert unplaced.message.startswith("0/") or not world.nodes
 
 
-@settings(max_examples=70)
+@settings(max_examples=50)
 @given(worlds, random_pools(2))
 def test_healthy_executors_stay_where_they_are(world: World, more: tuple[PoolDemand, ...]) -> None:
     world.step(NOW)
@@ -72,7 +72,7 @@ def test_healthy_executors_stay_where_they_are(world: World, more: tuple[PoolDem
     check_valid(world)
 
 
-@settings(max_examples=70)
+@settings(max_examples=50)
 @given(worlds, st.integers(0, 5))
 def test_losing_a_node_moves_its_executors_and_no_others(world: World, which: int) -> None:
     world.step(NOW)
@@ -86,7 +86,7 @@ def test_losing_a_node_moves_its_executors_and_no_others(world: World, which: in
     check_valid(world)
 
 
-@settings(max_examples=70)
+@settings(max_examples=50)
 @given(worlds)
 def test_fewer_replicas_end_just_the_surplus(world: World) -> None:
     world.step(NOW)
