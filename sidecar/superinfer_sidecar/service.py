@@ -67,8 +67,7 @@ class Sidecar:
         self.checkpoints: Checkpoints | None = None
         if settings.checkpoint is not None:
             self.checkpoints = Checkpoints(settings.checkpoint, settings.executor_name, self.peers, self.desk)
-            replicator = self.checkpoints.replicator
-            self.reporter.checkpoint_peers = lambda: replicator.holders
+            self.reporter.checkpoint_peers = self.checkpoints.holders
         self.links: set[IngressLink] = set()
         self.port = 0
         self.metrics_port = 0

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import math
 import random
+import signal
 import sys
 import tempfile
 from collections import defaultdict
@@ -243,6 +244,7 @@ def main(argv: Sequence[str]) -> int:
     add("--nice", type=int, default=0, help="priority of everything measured")
     args = parser.parse_args(argv)
     want_nice(args.nice)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started and taken is given back
     try:
         return asyncio.run(_run(args))
     except BenchFailed as failure:

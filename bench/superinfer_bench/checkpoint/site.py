@@ -102,7 +102,7 @@ class Node:
 @contextlib.contextmanager
 def shared_folder(name: str) -> Iterator[Path]:
     """A folder of shared memory, gone with the block."""
-    folder = SHARED_MEMORY / f"superinfer-bench-{name}"
+    folder = SHARED_MEMORY / f"superinfer-bench-{name.removeprefix('superinfer-bench-')}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:

@@ -69,6 +69,11 @@ class Increments:
         if new:
             self._on_new(new)
 
+    @property
+    def holds_any(self) -> bool:
+        """Whether there is a block of anybody."""
+        return bool(self._places and len(self.streams))
+
     def has(self, block_hash: bytes) -> bool:
         """Whether the block can be read now."""
         place = self._places.get(block_hash)

@@ -49,6 +49,7 @@ class Checkpoints(DeskListener):
 
     def __init__(self, settings: CheckpointSettings, executor: str, peers: Peers, desk: Desk) -> None:
         self._settings = settings
+        self._executor = executor
         self._desk = desk
         self.counters = CheckpointCounters()
         self.increments = Increments(settings.directory / _ENGINE_SLAB, self.counters, self._on_new)
@@ -123,6 +124,11 @@ class Checkpoints(DeskListener):
 
     def _on_new(self, increments: list[Increment]) -> None:
         self.replicator.add(increments)
+
+    def holders(self) -> list[str]:
+        """Executors that hold blocks of requests of ours: this one, which outlives its engine, then peers."""
+        own = [self._executor] if self.increments.holds_any else []
+        return own + self.replicator.holders
 
     # --- news
 
