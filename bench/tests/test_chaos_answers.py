@@ -99,9 +99,9 @@ def resume(left, lost_at_ms, **fields):
 
 
 def test_a_resume_belongs_to_the_latest_kill_that_can_have_caused_it():
-    first = Kill("engine", 1000.0, ("a",), "engine", 1)
-    second = Kill("both", 2000.0, ("a", "b"), "engine and sidecar", 2)
-    other = Kill("sidecar", 2500.0, ("c",), "sidecar", 0)
+    first = Kill("engine", "any", 1000.0, ("a",), "engine", 1)
+    second = Kill("both", "any", 2000.0, ("a", "b"), "engine and sidecar", 2)
+    other = Kill("sidecar", "any", 2500.0, ("c",), "sidecar", 0)
     records = [
         {"resumes": [resume("a", 1030.0), resume("b", 2040.0)]},
         {"resumes": [resume("a", 2010.0, delivered_tokens=0)]},

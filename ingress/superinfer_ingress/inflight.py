@@ -205,7 +205,7 @@ class InFlight:
         """One choice moved on by one step. The hot path."""
         if self.ending is not None or self.interruption is not None:
             return
-        if output.HasField("error"):
+        if output.final and output.HasField("error"):
             # Tokens that came with it were never made into text: they do not count as delivered.
             self._on_error(output, now_ms)
             return

@@ -107,7 +107,7 @@ async def run(options: ChaosOptions, say: Callable[[str], None]) -> Result:
         calm = await _load(client, site, options, rng, lambda asked: len(asked) >= options.calm_requests)
         killer = Killer(site, client, rng)
         killing = asyncio.create_task(_kill(killer, options.kills, say))
-        asked = await _load(client, site, options, rng, lambda _: killing.done())
+        asked = await _load(client, site, options, rng, lambda _: killing.done(), killer)
         await killing
         await site.until_serving(options.executors)
         result = Result(killer.kills, asked)
@@ -135,6 +135,7 @@ async def _load(
     options: ChaosOptions,
     rng: random.Random,
     enough: Callable[[Sequence[Asked]], bool],
+    killer: Killer | None = None,
 ) -> list[Asked]:
     """`clients` requests at any time, each kind as often as the others, until it is enough."""
     asked: list[Asked] = []
@@ -146,8 +147,9 @@ async def _load(
         return hat.pop()
 
     async def one_client() -> None:
+        begun, spoke = (None, None) if killer is None else (killer.begun, killer.spoke)
         while not enough(asked):
-            asked.append(await ask(client, site.url, draw()))
+            asked.append(await ask(client, site.url, draw(), on_tokens=spoke, on_begun=begun))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(options.clients):

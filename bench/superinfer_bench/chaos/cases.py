@@ -40,6 +40,11 @@ class Case:
     exact: bool = True
     greedy: bool = False
 
+    @property
+    def most_tokens(self) -> int:
+        """What an answer can have, over all choices."""
+        return int(self.document["max_tokens"]) * int(self.document.get("n", 1))
+
 
 def _chat(name: str, *, exact: bool = True, greedy: bool = False, **more: Any) -> Case:
     base = {"messages": _MESSAGES, "max_tokens": 64, "temperature": 0, "ignore_eos": True}

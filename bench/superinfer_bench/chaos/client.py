@@ -28,7 +28,8 @@ class Asked:
     Attributes:
         began_ms, ended_ms: on the machine's monotonic clock.
         refusals: times it was refused before it was served.
-        token_ms: when each piece with tokens came, counted by what came so far.
+        token_ms: when each event came.
+        executor: the one that began it, as the response's headers say.
     """
 
     case: Case
@@ -39,6 +40,12 @@ class Asked:
     broken: str = ""
     token_ms: list[float] = field(default_factory=list)
     request_id: str = ""
+    executor: str = ""
+
+    @property
+    def tokens(self) -> int:
+        """Of all choices, so far."""
+        return sum(len(choice.tokens) for choice in self.answer.choices.values())
 
 
 def now_ms() -> float:
@@ -47,13 +54,20 @@ def now_ms() -> float:
 
 
 async def ask(
-    client: httpx.AsyncClient, url: str, case: Case, *, on_tokens: Callable[[Asked], None] | None = None
+    client: httpx.AsyncClient,
+    url: str,
+    case: Case,
+    *,
+    on_tokens: Callable[[Asked], None] | None = None,
+    on_begun: Callable[[Asked], None] | None = None,
 ) -> Asked:
     """Ask until served; never raises for what a server does wrong: `broken` says it."""
     asked = Asked(case, Answer(), now_ms())
     while True:
         asked.answer = Answer()
         asked.token_ms.clear()
+        if on_begun is not None:
+            on_begun(asked)
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await _once(client, f"{url}{case.path}", asked, on_tokens)
@@ -76,6 +90,7 @@ async def _once(
     async with client.stream("POST", url, json=asked.case.document) as response:
         answer.status = response.status_code
         answer.resumable = response.headers.get("x-superinfer-resumable") != "false"
+        asked.executor = response.headers.get("x-superinfer-executor", "")
         asked.request_id = response.headers.get("x-request-id", "")
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             answer.read_body(await response.aread())

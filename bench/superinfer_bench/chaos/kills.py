@@ -1,6 +1,7 @@
 """Who is killed, when, and what the machine made of it.
 
-A victim is drawn among the executors that serve, those with running requests first; the moment is drawn, too.
+A victim is drawn among the executors that serve, those with running requests first. The moment is drawn, too:
+any, or that of some request's beginning, first token or last token, whose executor then is the victim.
 What a kill cost is read from the ingress' request log: every request that went on says which executor it left
 and when it heard of it, on the machine's one monotonic clock.
 """
@@ -14,11 +15,15 @@ from typing import Any, Final
 
 import httpx
 
+from superinfer_bench.chaos.client import Asked
 from superinfer_bench.chaos.site import Site, kill
 
 TARGETS: Final = {"engine": 5, "sidecar": 3, "executor": 3, "peer": 2, "both": 2}
 """How often each is drawn. peer: the executor that holds the victim's copies; both: it and its peer."""
+MOMENTS: Final = {"any": 8, "beginning": 3, "first token": 3, "last token": 4}
 _LONGEST_PAUSE_S: Final = 0.6
+_LONGEST_PREFILL_S: Final = 0.15
+_AIMED_WITHIN_S: Final = 10.0
 _LOOK_S: Final = 0.05
 _HEARD_WITHIN_MS: Final = 20_000.0
 
@@ -29,6 +34,7 @@ class Kill:
 
     Attributes:
         at_ms: on the machine's monotonic clock.
+        moment: what it was aimed at.
         victims: executors whose processes died.
         parts: which of their processes.
         running: requests those executors had, as the ingress said a moment before.
@@ -36,6 +42,7 @@ class Kill:
     """
 
     target: str
+    moment: str
     at_ms: float
     victims: tuple[str, ...]
     parts: str
@@ -51,6 +58,7 @@ class Kill:
         decided = [each["decision_ms"] for each in resumes]
         return {
             "target": self.target,
+            "moment": self.moment,
             "parts": self.parts,
             "victims": list(self.victims),
             "phase": self._phase(),
@@ -78,7 +86,24 @@ class Killer:
         self._site = site
         self._client = client
         self._rng = rng
+        self._aim = "any"
+        self._hit: asyncio.Future[str] | None = None
         self.kills: list[Kill] = []
+
+    def begun(self, _asked: Asked) -> None:
+        """A client has sent a request."""
+        self._at("beginning", "")
+
+    def spoke(self, asked: Asked) -> None:
+        """A client has had something of an answer."""
+        if asked.tokens == 1:
+            self._at("first token", asked.executor)
+        elif asked.tokens >= asked.case.most_tokens - 1:
+            self._at("last token", asked.executor)
+
+    def _at(self, moment: str, executor: str) -> None:
+        if self._aim == moment and self._hit is not None and not self._hit.done():
+            self._hit.set_result(executor)
 
     async def kill_one(self, target: str | None = None) -> Kill:
         """Wait for a moment at which it can be done, and do it."""
@@ -90,13 +115,31 @@ class Killer:
             if len(serving) >= 2:
                 break
             await asyncio.sleep(_LOOK_S)
+        moment = self._rng.choices(list(MOMENTS), list(MOMENTS.values()))[0]
+        aimed_at = await self._wait_for(moment)
         busy = [name for name, running in serving.items() if running] or list(serving)
-        victim = self._rng.choice(busy)
+        victim = aimed_at if aimed_at in self._site.names else self._rng.choice(busy)
         victims, parts, pids = self._victims(target, victim)
         running = sum(serving.get(name, 0) for name in victims)
-        done = Kill(target, kill(pids), victims, parts, running)
+        done = Kill(target, moment, kill(pids), victims, parts, running)
         self.kills.append(done)
         return done
+
+    async def _wait_for(self, moment: str) -> str:
+        """Return at that moment; the executor of the request it is one of, or ""."""
+        if moment == "any":
+            return ""
+        self._aim, self._hit = moment, asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(_AIMED_WITHIN_S):
+                executor = await self._hit
+        except TimeoutError:
+            return ""
+        finally:
+            self._aim = "any"
+        if moment == "beginning":
+            await asyncio.sleep(self._rng.uniform(0.0, _LONGEST_PREFILL_S))
+        return executor
 
     def _victims(self, target: str, victim: str) -> tuple[tuple[str, ...], str, list[int | None]]:
         site = self._site
