@@ -18,7 +18,7 @@ from superinfer_core.api.v1alpha1.pool_status import (
     NodeRefusal,
     UnplacedStatus,
 )
-from superinfer_core.placement import Ended, ExecutorPhase, Flagged, Unplaced
+from superinfer_core.placement import Assignment, Ended, ExecutorPhase, Flagged, Kept, Unplaced
 from superinfer_core.placement.outcome import LayoutAdvice
 from superinfer_operator.placing.setup import PoolSetup
 from superinfer_operator.pools.conditions import Standing, pool_conditions, stamped
@@ -39,13 +39,14 @@ class PoolOutcome:
     """What the plan says of one pool.
 
     Attributes:
-        unplaced, flagged, ended, advice: its part of the plan.
+        unplaced, flagged, kept, ended, advice: its part of the plan.
         refused: (reason, message) of the API server for pods it would not take.
         waiting: (count, until) of replicas whose replacement has to wait; until when is RFC 3339.
     """
 
     unplaced: tuple[Unplaced, ...] = ()
     flagged: tuple[Flagged, ...] = ()
+    kept: tuple[Kept, ...] = ()
     ended: tuple[Ended, ...] = ()
     waiting: tuple[int, str] = (0, "")
     advice: tuple[LayoutAdvice, ...] = ()
@@ -74,6 +75,7 @@ def pool_status(
     """
     record, pool = setup.record, setup.record.pool
     standing = standing_of(setup, pods, outcome)
+    held = {kept.name: kept.assignment for kept in outcome.kept}
     status = ChipletPoolStatus(
         conditions=stamped(pool_conditions(standing), before.get("conditions") or (), now),
         observed_generation=record.generation,
@@ -84,7 +86,7 @@ def pool_status(
         updated_replicas=standing.updated,
         selector=labels.executor_selector(record.name),
         engine_type=pool.spec.engine.type if pool is not None else None,
-        chiplets=[_chiplet(pod) for pod in pods[:MAX_CHIPLETS]] or None,
+        chiplets=[_chiplet(pod, held.get(pod.key)) for pod in pods[:MAX_CHIPLETS]] or None,
         unplaced=_unplaced(outcome.unplaced, _free_slots(standing.wanted, pods)) or None,
         mig_config_advice=_advice(outcome.advice) or None,
     )
@@ -132,21 +134,23 @@ def _troubles(pods: Iterable[ExecutorPod]) -> Iterable[tuple[str, str]]:
             yield pod.reason, f"{pod.name}: {pod.message}"[:_MAX_MESSAGE]
 
 
-def _chiplet(pod: ExecutorPod) -> ChipletStatus:
+def _chiplet(pod: ExecutorPod, held: Assignment | None) -> ChipletStatus:
+    """As the plan finds it, which knows what the kubelet gave; as it was planned where it says nothing."""
     chiplet = pod.chiplet
+    devices = held.chiplet.devices if held is not None else tuple(chiplet.get("devices") or ())
+    domains = held.fault_domain if held is not None else tuple(chiplet.get("faultDomain") or ())
     state = _STATES[pod.phase]
     if pod.terminating:
         state = ChipletState.DRAINING
     elif state is ChipletState.PENDING and pod.scheduled:
         state = ChipletState.STARTING
-    domains = [str(domain) for domain in chiplet.get("faultDomain") or ()]
     return ChipletStatus(
         executor=pod.name,
         node=pod.node or None,
         resource=str(chiplet.get("resource") or "") or None,
-        device_ids=[str(device) for device in chiplet.get("devices") or ()][:72] or None,
+        device_ids=[str(device) for device in devices][:72] or None,
         # Told the smallest first; planned the outermost first.
-        fault_domain=domains[::-1][:8] or None,
+        fault_domain=[str(domain) for domain in reversed(domains)][:8] or None,
         state=state,
     )
 

@@ -153,6 +153,7 @@ class Reconciler:
             outcome=PoolOutcome(
                 unplaced=tuple(part.unplaced),
                 flagged=tuple(part.flagged),
+                kept=tuple(part.keep),
                 ended=(*part.drain, *part.delete),
                 waiting=(len(waits), until),
                 advice=tuple(part.advice),

@@ -1,7 +1,16 @@
 """The status of a pool: counts, executors one by one, and why the rest has no place."""
 
+from superinfer_core.api.v1alpha1.chipletpool import ChipletShape
 from superinfer_core.api.v1alpha1.pool_status import ChipletPoolStatus
-from superinfer_core.placement import Constraint, ExecutorPhase, NodeRefusal, Unplaced
+from superinfer_core.placement import (
+    Assignment,
+    Chiplet,
+    Constraint,
+    ExecutorPhase,
+    Kept,
+    NodeRefusal,
+    Unplaced,
+)
 from superinfer_core.placement.outcome import LayoutAdvice
 from superinfer_core.pods.settings import PodSettings
 from superinfer_operator.placing.setup import set_up
@@ -54,6 +63,15 @@ def test_counts_leave_out_what_is_going():
 
 def test_the_selector_is_one_that_selects_its_executors():
     assert "superinfer.dev/pool=p" in status([])["selector"].split(",")
+
+
+def test_the_device_the_kubelet_gave_is_told_instead_of_the_planned_one():
+    chiplet = Chiplet(ChipletShape.GPU, "nvidia.com/gpu", 1, ("GPU-9",))
+    domain = ("zone/a", "node/n1", "gpu/GPU-9")
+    kept = Kept("shop/p-0-1", Assignment("shop/p", 0, "n1", chiplet, domain))
+    found = status([pod(0), pod(1)], PoolOutcome(kept=(kept,)))
+    assert [item["deviceIDs"] for item in found["chiplets"]] == [["GPU-9"], ["GPU-1"]]
+    assert found["chiplets"][0]["faultDomain"] == ["gpu/GPU-9", "node/n1", "zone/a"]
 
 
 def test_each_executor_is_listed_with_its_hardware_smallest_fault_domain_first():
