@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from e2e.cluster import layout
 from e2e.cluster.nodes import cluster_is_whole
 from e2e.harness import release, samples
 from e2e.harness.objects import apply, condition, delete, get, kubectl, until
@@ -44,6 +45,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     item.config.stash[_REPORT].record(name, passed=not result.failed, seconds=result.duration, what=what)
     if result.failed:
         result.sections.append(("cluster", _state_of_the_cluster()))
+        # At once, for whoever waits: pytest shows failures only at the end of a long run.
+        failed = layout.BUILD / "failures" / f"{item.name}.{result.when}.txt"
+        failed.parent.mkdir(parents=True, exist_ok=True)
+        failed.write_text("\n\n".join((result.longreprtext, *(text for _, text in result.sections))))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

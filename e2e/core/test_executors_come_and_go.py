@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from e2e.conftest import SHOP, until_ready
+from e2e.harness import release
 from e2e.harness.objects import Object, kubectl, listed, names, until
 from e2e.harness.traffic import Door, Outcome, Traffic
 
@@ -83,9 +84,11 @@ def test_pod_killed_while_streaming(door: Door, stubs: str, gold: str) -> None:
             within_s=60,
             what="streams are served",
         )
+        resumed = release.ingress_counter("superinfer_resumes_total")
         victim = names(_pods())[0]
         kubectl("delete", "pod", victim, "--namespace", SHOP, "--grace-period=0", "--force", "--wait=false")
         until(_pods, lambda seen: victim not in names(seen), within_s=60, what=f"{victim} is gone")
         until_ready(POOL, SHOP, executors=3)
     assert traffic.failures() == []
+    assert release.ingress_counter("superinfer_resumes_total") > resumed, "streams were cut and went on"
     assert traffic.count(Outcome.SERVED) >= 12

@@ -161,6 +161,18 @@ def pods(component: str) -> list[Object]:
     return listed("pods", NAMESPACE, selector=f"app.kubernetes.io/component={component}")
 
 
+def ingress_counter(name: str) -> float:
+    """Return a counter of the ingress, over all replicas and labels."""
+    total = 0.0
+    for pod in pods("ingress"):
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:8000/proxy/metrics"
+        lines = kubectl("get", "--raw", path).splitlines()
+        total += sum(
+            float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name}{{", f"{name} "))
+        )
+    return total
+
+
 def logs(component: str, lines: int = 60) -> str:
     """Return the end of what a component logged."""
     selector = f"--selector=app.kubernetes.io/component={component}"
