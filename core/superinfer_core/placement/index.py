@@ -127,7 +127,8 @@ class PlacementIndex:
         self._waiting = {unplaced.pool: unplaced for unplaced in draft.unplaced}
         advice = tuple(advise(self.fleet, self.pools, draft.unplaced)) if draft.unplaced else ()
         # What is to be done may fail to happen: until it shows, the pool is planned again.
-        self._dirty = {one.pool for one in (*draft.create, *draft.drain, *draft.delete)}
+        self._dirty = {one.pool for one in draft.create}
+        self._dirty |= {one.pool for one in (*draft.drain, *draft.delete)}
         self._freed = False
         self._stale |= planner.touched
         plan = draft.plan()

@@ -120,36 +120,25 @@ def decide(
 
 
 def _one_of(pool: PoolDemand, held: list[RunningExecutor], decision: Decision) -> list[RunningExecutor]:
-    """A slot has one executor, or an old one and the new one that is to take over."""
+    """A slot has one executor, or one and the newest, which is to take over once it serves."""
     if len(held) == 1:
         return held
-    current = [executor for executor in held if executor.revision == pool.revision]
-    older = [executor for executor in held if executor.revision != pool.revision]
-    best = min(current, key=_worth, default=None)
-    for executor in current:
-        if executor is not best:
-            decision.end(
-                executor, Trouble(EndReason.DUPLICATE, f"slot {executor.slot} is filled by {_name(best)}")
-            )
-    keep_old = min(older, key=_worth, default=None)
-    for executor in older:
-        ready = best is not None and best.phase is ExecutorPhase.READY
-        if executor is keep_old and not ready:
-            continue
-        message = f"{_name(best)} of the new revision serves" if ready else "another one fills its slot"
-        decision.end(executor, Trouble(EndReason.REVISION_REPLACED, message))
-    if best is not None and best.phase is ExecutorPhase.READY:
-        return [best]
-    return [executor for executor in (keep_old, best) if executor is not None]
+    newest = max(held, key=lambda one: (one.revision == pool.revision, one.incarnation))
+    others = sorted((one for one in held if one is not newest), key=_worth)
+    if newest.phase is not ExecutorPhase.READY:
+        for executor in others[1:]:
+            decision.end(executor, Trouble(EndReason.DUPLICATE, f"{others[0].name} fills its slot"))
+        return [others[0], newest]
+    for executor in others:
+        old = executor.revision != pool.revision
+        reason = EndReason.REVISION_REPLACED if old else EndReason.REPACKED
+        decision.end(executor, Trouble(reason, f"{newest.name} has taken over and serves"))
+    return [newest]
 
 
 def _worth(executor: RunningExecutor) -> tuple[int, int]:
     order = (ExecutorPhase.READY, ExecutorPhase.NOT_READY, ExecutorPhase.PENDING, ExecutorPhase.FAILED)
     return (order.index(executor.phase), executor.incarnation)
-
-
-def _name(executor: RunningExecutor | None) -> str:
-    return "" if executor is None else executor.name
 
 
 def _shrink(
