@@ -46,7 +46,13 @@ _RESERVED_SPEC: Final[Mapping[str, str]] = MappingProxyType(
         "ephemeralContainers": "remove it and use kubectl debug",
     }
 )
+_EFFECTS: Final = (None, "", "NoSchedule", "PreferNoSchedule", "NoExecute")
 _RESERVED_MOUNTS: Final = ("/run/superinfer", "/etc/superinfer", "/opt/superinfer")
+_SPEC_MAPS: Final = ("affinity", "nodeSelector", "securityContext", "overhead", "resources", "dnsConfig")
+_CONTAINER_MAPS: Final = ("resources", "securityContext", "readinessProbe", "livenessProbe", "startupProbe")
+_NEEDED: Final = ("containers", "volumes", "affinity")
+"""What null would take away, a pod cannot be without."""
+
 _GENERATED_CONTAINERS: Final = ("executor", "sidecar")
 
 
@@ -150,6 +156,14 @@ def _spec_problems(spec: Mapping[str, Any], path: str) -> list[FieldProblem]:
         for field, fix in _RESERVED_SPEC.items()
         if field in spec
     ]
+    problems += [
+        FieldProblem(f"{path}.{field}", "null", "cannot be removed", "leave it out")
+        for field in _NEEDED
+        if field in spec and spec[field] is None
+    ]
+    problems += _map_problems(spec, path, _SPEC_MAPS)
+    problems += _resources_problems(spec.get("resources"), f"{path}.resources")
+    problems += _tolerations_problems(spec.get("tolerations"), f"{path}.tolerations")
     affinity = spec.get("affinity")
     if isinstance(affinity, Mapping) and "nodeAffinity" in affinity:
         problems.append(
@@ -179,6 +193,8 @@ def _containers_problems(containers: list[Any], path: str) -> list[FieldProblem]
         for field, name in _KEYED_LISTS.items():
             if field in container:
                 problems += _list_problems(container[field], f"{here}.{field}", name)
+        problems += _map_problems(container, here, _CONTAINER_MAPS)
+        problems += _resources_problems(container.get("resources"), f"{here}.resources")
         if container.get("name") in _GENERATED_CONTAINERS and "lifecycle" in container:
             problems.append(
                 FieldProblem(f"{here}.lifecycle", "", "cannot be set", "remove it: draining depends on it")
@@ -191,6 +207,44 @@ def _containers_problems(containers: list[Any], path: str) -> list[FieldProblem]
             for mount in (mounts if isinstance(mounts, list) else [])
             if isinstance(mount, Mapping) and _reserved_mount(str(mount.get("mountPath", "")))
         ]
+    return problems
+
+
+def _map_problems(found: Mapping[str, Any], path: str, fields: tuple[str, ...]) -> list[FieldProblem]:
+    return [
+        _not_a_map(f"{path}.{field}", found[field])
+        for field in fields
+        if found.get(field) is not None and not isinstance(found[field], Mapping)
+    ]
+
+
+def _resources_problems(resources: Any, path: str) -> list[FieldProblem]:
+    if not isinstance(resources, Mapping):
+        return []
+    problems = _map_problems(resources, path, ("requests", "limits"))
+    if "claims" in resources:
+        problems += _list_problems(resources["claims"], f"{path}.claims", "name")
+    return problems
+
+
+def _tolerations_problems(tolerations: Any, path: str) -> list[FieldProblem]:
+    if tolerations is None:
+        return []
+    if not isinstance(tolerations, list):
+        return [FieldProblem(path, shown(tolerations), "is not a list", "write a list")]
+    problems = []
+    for at, toleration in enumerate(tolerations):
+        if not isinstance(toleration, Mapping):
+            problems.append(_not_a_map(f"{path}[{at}]", toleration))
+        elif toleration.get("effect") not in _EFFECTS:
+            problems.append(
+                FieldProblem(
+                    f"{path}[{at}].effect",
+                    shown(toleration["effect"]),
+                    "is no effect of a taint",
+                    "write NoSchedule, PreferNoSchedule or NoExecute, or leave it out for all",
+                )
+            )
     return problems
 
 

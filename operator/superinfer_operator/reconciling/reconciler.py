@@ -7,16 +7,20 @@ thread where they may take long, so that watches and probes go on.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
+from superinfer_core.api.v1alpha1.pool_status import PoolReason
 from superinfer_core.placement import Plan, PlannerMemory, Topology, plan
+from superinfer_core.pods.settings import PodSettings
+from superinfer_kube.errors import KubeError
 from superinfer_operator.certificates.keeping import CertificateKeeper
 from superinfer_operator.contracts.tending import ContractTender
 from superinfer_operator.keys.tending import KeysTender
 from superinfer_operator.mig_layout.tending import GPU_DOMAIN, MigLayoutTender, with_topologies
 from superinfer_operator.placing.parts import PlanPart, by_pool_of
-from superinfer_operator.placing.setup import PoolSetup, set_up
+from superinfer_operator.placing.setup import PoolSetup, Refusal, Texts, set_up
 from superinfer_operator.placing.snapshot import make_snapshot
 from superinfer_operator.pools.references import ReferenceKeeper
 from superinfer_operator.pools.status import PoolOutcome
@@ -29,6 +33,7 @@ from superinfer_operator.settings import OperatorSettings
 from superinfer_operator.watching.cluster import Cluster
 from superinfer_operator.watching.objects import TextRecord
 from superinfer_operator.watching.pods import ExecutorPod
+from superinfer_operator.watching.pools import PoolRecord
 
 _log = logging.getLogger("superinfer.operator")
 
@@ -90,17 +95,27 @@ class Reconciler:
         async with asyncio.TaskGroup() as group:
             for work in works:
                 pods = by_pool.get(work.setup.key, [])
-                group.create_task(self._pools.tend(work, pods, now))
+                tending = self._pools.tend(work, pods, now)
+                group.create_task(self._alone(f"pool {work.setup.key}", tending))
             group.create_task(self._end_orphans(parts, by_pool))
-            group.create_task(self._keys.tend())
+            group.create_task(self._alone("API keys", self._keys.tend()))
             group.create_task(self._references.keep(setups.values(), now))
-            group.create_task(self._contracts.tend(setups.values(), by_pool, now))
+            contracts = self._contracts.tend(setups.values(), by_pool, now)
+            group.create_task(self._alone("contracts", contracts))
             if self._mig is not None:
                 group.create_task(self._follow_advice(self._mig, decided, executors, now))
         if failures := [*self._writer.taken_failures(), *self._statuses.taken_failures()]:
             msg = f"{len(failures)} writes failed, the first: {failures[0]}"
             raise NotWritten(msg)
         return self._wake_s(decided, now)
+
+    async def _alone(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        """Do a part of the round; a mistake of ours in it must not stop the others."""
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - told, counted as a failure, and tried again
+            _log.exception("%s: not done", what)
+            self._writer.failures.append(KubeError(repr(error), what=what))
 
     def _set_up(self) -> dict[str, PoolSetup]:
         """Every pool made ready; one that is as it was, with texts as they were, is not looked at again."""
@@ -111,7 +126,7 @@ class Reconciler:
         for record in sorted(self._cluster.pools.objects.values(), key=lambda record: record.key):
             known = self.setups.get(record.key)
             if known is None or not same_texts or known.record is not record:
-                known = set_up(record, texts, self._settings.pods)
+                known = _ready_made(record, texts, self._settings.pods)
             setups[record.key] = known
         return setups
 
@@ -193,6 +208,16 @@ class Reconciler:
         )
         times = [at for at in due if at is not None]
         return max(0.0, min(times) - now.seconds) if times else None
+
+
+def _ready_made(record: PoolRecord, texts: Texts, settings: PodSettings) -> PoolSetup:
+    """What a pool comes to; one that trips us up is refused, and the others are not."""
+    try:
+        return set_up(record, texts, settings)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is about this pool alone
+        _log.exception("pool %s cannot be handled", record.key)
+        words = f"the operator cannot handle this spec ({error!r}); please report it"
+        return PoolSetup(record, refusal=Refusal(PoolReason.INVALID_SPEC, words[:1024]))
 
 
 def _by_pool(executors: Sequence[ExecutorPod]) -> dict[str, list[ExecutorPod]]:

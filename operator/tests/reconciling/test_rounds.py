@@ -6,7 +6,12 @@ import pytest
 
 from reconciling.world import PODS, SECRETS, SETTINGS, World
 from superinfer_kube.errors import Forbidden
+from superinfer_operator.pools.tending import PoolTender
 from superinfer_operator.reconciling.reconciler import NotWritten
+
+
+class Killed(BaseException):
+    """What nothing in the operator may catch, as it could not catch a SIGKILL."""
 
 
 @pytest.fixture
@@ -285,6 +290,25 @@ async def test_a_profile_is_found_without_anybody_labelling_it(world):
     assert world.names() == ["p-0-1"]
 
 
+async def test_a_mistake_of_ours_about_one_pool_costs_no_other(world, monkeypatch):
+    await running(world)
+    tend = PoolTender.tend
+
+    async def stumbling(self, work, pods, now):
+        if work.setup.record.name == "odd":
+            raise AttributeError("odd")
+        await tend(self, work, pods, now)
+
+    monkeypatch.setattr(PoolTender, "tend", stumbling)
+    world.pool(name="odd")
+    world.pool(replicas=3)
+    world.contract("c", poolRef={"name": "p"})
+    with pytest.raises(NotWritten, match="pool shop/odd"):
+        await world.round()
+    assert len(world.names()) == 3
+    assert world.conditions("slocontracts", "c")["Ready"] == ("True", "Ready")
+
+
 class TestCutOff:
     """Whenever the operator dies or the API server goes, the next one finishes without duplicates."""
 
@@ -307,13 +331,13 @@ class TestCutOff:
         async def counted(call, *args, **kwargs):
             nonlocal left
             if left == 0:
-                raise RuntimeError("killed")
+                raise Killed
             left -= 1
             return await call(*args, **kwargs)
 
         world.apply = lambda *a, **k: counted(apply, *a, **k)
         world.create = lambda *a, **k: counted(create, *a, **k)
-        with pytest.raises((RuntimeError, ExceptionGroup)):
+        with pytest.raises((Killed, BaseExceptionGroup)):
             await world.round(5)
         world.apply, world.create = apply, create
         world.start()
