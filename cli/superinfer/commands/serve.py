@@ -12,6 +12,7 @@ from superinfer.serving.console import Progress, progress_on
 from superinfer.serving.models import KNOWN, model_directory
 from superinfer.serving.options import Auth, CannotServe, Checkpoint, Policy, ServeOptions
 from superinfer.serving.session import Interrupted, Session, StartFailed, serving, stop_on_signals
+from superinfer.serving.shared_memory import SHARED_MEMORY, free_mib
 
 HELP = """Serve a model behind SLO contracts on this machine.
 
@@ -61,8 +62,9 @@ def serve(
     step_ms: Annotated[float, typer.Option(min=0, help="Stub: time of one step.")] = 20.0,
     prefill_ms_per_token: Annotated[float, typer.Option(min=0, help="Stub: time of one prompt token.")] = 0.2,
     checkpoint: Annotated[
-        Checkpoint, typer.Option(help="Save KV blocks of running requests outside their engine.")
-    ] = Checkpoint.ON,
+        Checkpoint | None,
+        typer.Option(help="Keep KV of running requests outside their engine [default: where it fits]."),
+    ] = None,
     checkpoint_mib: Annotated[
         int, typer.Option(min=2, help="Shared memory of each executor for that, in MiB.")
     ] = 512,
@@ -90,7 +92,7 @@ def serve(
             grace_s=grace_s,
             step_ms=step_ms,
             prefill_ms_per_token=prefill_ms_per_token,
-            checkpoint=checkpoint,
+            checkpoint=checkpoint or _checkpoints_where_they_fit(0 if stub else checkpoint_mib * executors),
             checkpoint_mib=checkpoint_mib,
             engine_args=tuple(engine_args or ()),
         )
@@ -103,6 +105,19 @@ def serve(
     except StartFailed as failure:
         fail(str(failure))
     raise typer.Exit(exit_codes.OK if clean else exit_codes.FAILED)
+
+
+def _checkpoints_where_they_fit(needed_mib: int) -> Checkpoint:
+    """On, unless this machine has too little shared memory: then off, and said."""
+    free = free_mib()
+    if free >= needed_mib:
+        return Checkpoint.ON
+    errors.print(
+        f"No checkpoints: they need {needed_mib} MiB of shared memory, {free} MiB are free in {SHARED_MEMORY} "
+        "(--checkpoint-mib asks for less). A request that loses its engine is computed again.",
+        markup=False,
+    )
+    return Checkpoint.OFF
 
 
 async def _serve(options: ServeOptions, progress: Progress) -> bool:
