@@ -113,8 +113,8 @@ def _checkpoints_where_they_fit(needed_mib: int) -> Checkpoint:
     if free >= needed_mib:
         return Checkpoint.ON
     errors.print(
-        f"No checkpoints: they need {needed_mib} MiB of shared memory, {free} MiB are free in {SHARED_MEMORY} "
-        "(--checkpoint-mib asks for less). A request that loses its engine is computed again.",
+        f"No checkpoints: they need {needed_mib} MiB of shared memory, {free} MiB are free in {SHARED_MEMORY}"
+        " (--checkpoint-mib asks for less). A request that loses its engine is computed again.",
         markup=False,
     )
     return Checkpoint.OFF
