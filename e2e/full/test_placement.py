@@ -239,11 +239,11 @@ def test_an_idle_node_is_laid_out_where_that_is_allowed(nodes: None) -> None:
         )
         assert [(item["node"], item["config"]) for item in advice] == [(BRIDGED_NODE, "all-4g.40gb")]
         assert hardware.MIG_CONFIG not in get("node", BRIDGED_NODE)["metadata"]["labels"]
-        release.upgrade(*hardware.AGENT, "migLabels.enabled=true")
+        release.upgrade("migLabels.enabled=true")
         until_ready("cut", SHOP, executors=2, within_s=240)
         _as_told("cut", _holdings(BRIDGED_NODE, _pods("cut")))
         assert {gpu["migEnabled"] for gpu in hardware.topology(BRIDGED_NODE)["gpus"]} == {True}
         assert any(event["reason"] == "MIGLayoutChanging" for event in events(SHOP, "cut"))
     finally:
         delete("chippool", "cut", SHOP, wait_s=120)
-        release.upgrade(*hardware.AGENT)
+        release.upgrade()

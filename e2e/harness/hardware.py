@@ -1,4 +1,4 @@
-"""Three workers with different MOCK hardware, the node agent on, and what the cluster says about devices.
+"""Three workers with different MOCK hardware, and what the cluster says about devices.
 
 `different_nodes` gives the workers their descriptions and the release its node agents, and puts everything
 back: pools of other cases rely on the workers being alike.
@@ -23,9 +23,6 @@ MIG_CONFIG: Final = "nvidia.com/mig.config"
 PAIRS: Final = ((0, 2), (1, 3), (4, 5), (6, 7))
 
 _FORMAT: Final = "superinfer-gpumock/v1"
-AGENT: Final = tuple(
-    f"nodeAgent.{setting}" for setting in ("enabled=true", "mock=true", "holdSeconds=15", "lookSeconds=1")
-)
 
 
 def _mig(*instances: tuple[str, int]) -> dict[str, Any]:
@@ -64,11 +61,11 @@ def descriptions() -> dict[str, dict[str, Any]]:
 
 @contextlib.contextmanager
 def different_nodes() -> Iterator[None]:
-    """The three workers as described above, with node agents; all alike again afterwards."""
+    """The three workers as described above; all alike again afterwards."""
     classes = (layout.ROOT / "manifests" / "gpumock" / "deviceclasses.yaml").read_text()
     kubectl("apply", "--filename=-", stdin=classes)
     _describe({f"{node}.json": json.dumps(text) for node, text in descriptions().items()})
-    release.upgrade(*AGENT)
+    _restart_agents()
     try:
         until(
             lambda: {item["metadata"]["name"]: _summary(item) for item in listed("nodetopology")},
@@ -78,10 +75,16 @@ def different_nodes() -> Iterator[None]:
         )
         yield
     finally:
-        release.upgrade("nodeAgent.enabled=false")
         kubectl("label", "nodes", "--all", f"{MIG_CONFIG}-")
-        kubectl("delete", "nodetopologies", "--all", "--timeout=60s", timeout_s=90)
         release.install_mock_hardware()
+        _restart_agents()
+
+
+def _restart_agents() -> None:
+    """Agents that start anew do not miss the GPUs that were described before."""
+    rollout = ("--namespace", release.NAMESPACE, "rollout")
+    kubectl(*rollout, "restart", "daemonset", "superinfer-node-agent")
+    kubectl(*rollout, "status", "daemonset", "superinfer-node-agent", "--timeout=120s", timeout_s=150)
 
 
 def _describe(data: dict[str, str]) -> None:
