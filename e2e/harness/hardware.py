@@ -1,6 +1,6 @@
 """Three workers with different MOCK hardware, and what the cluster says about devices.
 
-`different_nodes` gives the workers their descriptions and the release its node agents, and puts everything
+`different_nodes` gives the workers their descriptions, and puts everything
 back: pools of other cases rely on the workers being alike.
 """
 
