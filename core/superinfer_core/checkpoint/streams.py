@@ -35,6 +35,16 @@ class StreamBook:
         """Forget a stream; whether it was there."""
         return self._streams.pop(stream, None) is not None
 
+    def prune(self, held: Callable[[bytes], bool]) -> None:
+        """Forget streams whose first block is gone: nothing of them can be restored."""
+        gone = [
+            stream
+            for stream, blocks in self._streams.items()
+            if (first := blocks.get(0)) is not None and not held(first)
+        ]
+        for stream in gone:
+            del self._streams[stream]
+
     def contiguous(self, stream: int, held: Callable[[bytes], bool], start: int = 0) -> list[bytes]:
         """Blocks from `start` on until one is missing or not held."""
         blocks = self._streams.get(stream, {})

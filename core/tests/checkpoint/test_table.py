@@ -110,6 +110,15 @@ def test_a_stream_is_of_use_up_to_its_first_gap():
     assert book.contiguous(7, lambda _: True) == []
 
 
+def test_a_stream_whose_first_block_is_gone_is_forgotten():
+    book = StreamBook()
+    for stream, ordinals in ((1, (0, 1)), (2, (0, 1)), (3, (1,))):
+        for ordinal in ordinals:
+            book.put(stream, ordinal, bytes([stream, ordinal]))
+    book.prune(lambda block: block != bytes([2, 0]))
+    assert list(book) == [1, 3], "of the third more may come"
+
+
 def test_streams_are_bounded():
     book = StreamBook(most_streams=3)
     for stream in range(5):

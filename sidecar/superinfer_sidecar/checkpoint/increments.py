@@ -104,12 +104,13 @@ class Increments:
             self.streams.end(stream)
 
     async def erase_for_dead_engine(self) -> None:
-        """Where no engine writes, what no stream needs is erased by us."""
-        if self.slab is None or len(self.streams) or not self._places or has_writer(self._path):
+        """Nobody needs anything: where no engine writes, which would erase its own, we do it."""
+        if self.slab is None or not self._places or has_writer(self._path):
             return
         await asyncio.to_thread(self._erase_all, self.slab.inode)
         self._places.clear()
         self._by_slot.clear()
+        self.streams = StreamBook()
 
     def _erase_all(self, inode: int) -> None:
         try:

@@ -186,6 +186,7 @@ class Store:
                 self._release(holder, stream, now_s)
         if self.slab is None:
             return
+        self.streams.prune(self.has)
         for slot in self._table.expired(now_s):
             self._forget_slot(self.slab, slot)
             self.slab.erase(slot)

@@ -108,7 +108,9 @@ class Checkpoints(DeskListener):
                     expired_s = loop.time()
                     self._end_what_is_due()
                     self.store.expire()
-                    await self.increments.erase_for_dead_engine()
+                    self.increments.streams.prune(self.increments.has)
+                    if not self._ending and not self._desk.book.by_id:
+                        await self.increments.erase_for_dead_engine()
             except Exception:  # noqa: BLE001 - said below
                 # A damaged file must not end what keeps the others safe.
                 _LOG.exception("checkpoints could not be followed")
