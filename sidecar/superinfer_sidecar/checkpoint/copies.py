@@ -14,7 +14,8 @@ from superinfer_proto.v1 import checkpoint_pb2
 from superinfer_sidecar.checkpoint.counters import CheckpointCounters, Rejected
 from superinfer_sidecar.checkpoint.increments import Increment
 
-BATCH_BYTES: Final = 4 << 20
+BATCH_BYTES: Final = 2 << 20
+"""A batch costs the event loop milliseconds, which tokens on their way wait for."""
 WINDOW_BYTES: Final = 16 << 20
 """Sent and not acknowledged: beyond it we wait, however much there is to send."""
 _MOST_IN_BATCH: Final = 1024

@@ -23,7 +23,7 @@ SERVICE: Final = "superinfer.v1.Checkpoint"
 _MOST_STREAMS: Final = 4096
 _TOO_MANY: Final = f"at most {_MOST_STREAMS} streams at a time"
 _MOST_NAME: Final = 256
-_FETCH_BATCH_BYTES: Final = 4 << 20
+_FETCH_BATCH_BYTES: Final = 2 << 20
 Admits = Callable[[Any], str]
 """Why the peer of a call may not speak to us; "" where it may."""
 
