@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import ssl
@@ -192,7 +193,10 @@ class ApiServer:
         with log.open("ab") as out:
             # A session of its own: Ctrl-C ends the test first, and the test ends this.
             return subprocess.Popen(  # noqa: S603 - our own binary
-                [str(binary), *arguments], stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                [*_with_us(), str(binary), *arguments],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
 
     def _write_identities(self) -> None:
@@ -282,6 +286,12 @@ def install_crds(server: ApiServer, folder: Path) -> None:
 def apiserver_missing() -> list[str]:
     """Binaries that have to be built first."""
     return missing(API_SERVER, ETCD)
+
+
+def _with_us() -> list[str]:
+    """Makes a process end when this one is killed and can clean nothing up; where the system has the tool."""
+    tool = shutil.which("setpriv")
+    return [tool, "--pdeathsig", "TERM", "--"] if tool is not None else []
 
 
 def _document(raw: bytes) -> dict[str, Any]:
