@@ -18,16 +18,17 @@ from superinfer.profiling.engine import EngineTroubleError
 from superinfer.profiling.measure import machine_name
 from superinfer.serving.console import Progress, progress_on
 from superinfer.serving.models import KNOWN, model_directory
-from superinfer.serving.options import CannotServe, ServeOptions, omp_threads
+from superinfer.serving.options import CannotServe, Checkpoint, ServeOptions, omp_threads
 from superinfer.serving.ports import free_port
 from superinfer.serving.session import Interrupted, StartFailed, serving, stop_on_signals
+from superinfer.serving.shared_memory import free_mib
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
 
 HELP = """Show the whole story with a real model on this machine.
 
 A gold request kept within its contract, a bronze backlog overtaken, a request refused with the reason,
-running work that gives way and finishes with the same words, and the fulfilment of every contract. The
-profile of this machine is measured the first time and kept.
+running work that gives way and finishes with the same words, an answer that goes on after kill -9 of its
+engine, and the fulfilment of every contract. The profile of this machine is measured the first time and kept.
 
 \b
 Examples:
@@ -50,6 +51,8 @@ reserve_places: 0
 EXACT = ("--dtype", "float32")
 """Displaced work must come back to the same words; in 16 bits a recomputed token may differ."""
 LONGEST_PROMPT = 512
+CHECKPOINT_MIB = 256
+"""Shared memory for the KV of running requests; some containers have no more than this."""
 
 
 def demo(
@@ -97,9 +100,19 @@ def _options(model: str, contracts: Path, progress: Progress) -> ServeOptions:
         grace_s=10.0,
         scheduling_policy=policy,
         engine_args=EXACT,
+        checkpoint=_checkpoint(),
+        checkpoint_mib=CHECKPOINT_MIB,
     )
     options.check()
     return options
+
+
+def _checkpoint() -> Checkpoint:
+    """Some containers have next to no shared memory; the story is the same then, with more computed again."""
+    if free_mib() >= CHECKPOINT_MIB:
+        return Checkpoint.ON
+    errors.print(f"less than {CHECKPOINT_MIB} MiB of shared memory: KV is computed again, not restored")
+    return Checkpoint.OFF
 
 
 async def _demo(options: ServeOptions, progress: Progress, *, measure_again: bool) -> Result:

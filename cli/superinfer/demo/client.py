@@ -24,6 +24,7 @@ class Ask:
     question: str
     max_tokens: int
     headers: Mapping[str, str] = field(default_factory=dict)
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -117,6 +118,7 @@ class Client:
             "max_tokens": ask.max_tokens,
             "temperature": 0,
             "stream": True,
+            **ask.sampling,
         }
         headers = {"x-request-id": ask.id, **ask.headers}
         if ask.contract:

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import httpx
 
-from superinfer.demo import story
+from superinfer.demo import failover, story
 from superinfer.demo.client import Ask, Client
 from superinfer.demo.result import Aim, Result, requests_from_log
 from superinfer.demo.screen import Screen, ms
-from superinfer.demo.story import Stage
+from superinfer.demo.stage import Stage
 from superinfer.demo.targets import (
     FACTORS,
     NAMESPACE,
@@ -32,6 +32,7 @@ PARTS: Final = (
     story.gold_overtakes_bronze,
     story.refused_with_reason,
     story.preempted_and_finished,
+    failover.engine_killed_mid_answer,
 )
 Part = Callable[[Stage], Coroutine[Any, Any, list[Aim]]]
 ATTEMPTS: Final = 3
@@ -51,7 +52,8 @@ async def tell(session: Session, profile: Profile, options: ServeOptions, screen
         )
         slowness = await _slowness(client, profile, session)
         await _apply_contracts(http, profile, slowness, options, screen)
-        stage = Stage(client, screen, profile, slowness, request_log(session.run_dir))
+        engine_pid = session.engine_pid
+        stage = Stage(client, screen, profile, slowness, request_log(session.run_dir), engine_pid)
         result = Result(machine_name())
         for part in PARTS:
             result.aims += await _told(part, stage)
@@ -121,7 +123,7 @@ async def _contracts(http: httpx.AsyncClient) -> list[dict[str, Any]]:
 
 async def _books(http: httpx.AsyncClient, screen: Screen) -> list[Aim]:
     screen.chapter(
-        "5  The books",
+        "6  The books",
         "What every contract was promised and got, as GET /v1/contracts has it. A refused request costs"
         " availability, which these contracts do not promise; an admitted one must be kept.",
     )

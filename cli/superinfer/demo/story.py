@@ -1,4 +1,4 @@
-"""The five parts of the story, each asking a running server and judging what came back.
+"""Parts of the story, each asking a running server and judging what came back.
 
 Every part returns the aims it claims; a part that does not happen makes its aim unmet, never an exception.
 Concurrency: one asyncio loop.
@@ -6,64 +6,20 @@ Concurrency: one asyncio loop.
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import ceil
-from pathlib import Path
-from typing import Any
 
-from superinfer.demo.client import Answer, Ask, Client
+from superinfer.demo.client import Answer, Ask
 from superinfer.demo.questions import BACKLOG, GOLD_QUESTION, STORIES, URGENT_QUESTION, report_of
 from superinfer.demo.result import Aim
-from superinfer.demo.screen import Screen, ms
-from superinfer.demo.targets import targets
-from superinfer_core.prediction.profile import Profile
+from superinfer.demo.screen import ms
+from superinfer.demo.stage import Stage, trouble
 
 BACKLOG_TOKENS = 40
 STORY_TOKENS = 72
 TOKENS_BEFORE_URGENT = 8
 RELAXED = 1.15
 """The tightest target that would pass is asked for with this much room, since time goes on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What every part of the story needs."""
-
-    client: Client
-    screen: Screen
-    profile: Profile
-    slowness: float
-    request_log: Path
-    attempt: int = 1
-
-    def ask(
-        self,
-        name: str,
-        contract: str,
-        question: str,
-        max_tokens: int,
-        headers: Mapping[str, str] | None = None,
-    ) -> Ask:
-        """A request of this attempt; names are unique over attempts."""
-        request_id = name if self.attempt == 1 else f"{name}-again{self.attempt - 1}"
-        return Ask(request_id, contract, question, max_tokens, headers or {})
-
-    def target_ms(self, contract: str, metric: str) -> float | None:
-        """What the contract promises."""
-        promised = targets(self.profile, contract, slowness=self.slowness)
-        return next((t.target_ms for t in promised if t.metric == metric), None)
-
-    async def record(self, request_id: str) -> dict[str, Any]:
-        """The ingress' own record of a finished request; it is written a moment after the answer."""
-        for _ in range(50):
-            lines = self.request_log.read_text().splitlines() if self.request_log.is_file() else []
-            for line in reversed(lines):
-                record: dict[str, Any] = json.loads(line)
-                if record.get("id") == request_id:
-                    return record
-            await asyncio.sleep(0.1)
-        return {}
 
 
 async def gold_within_contract(stage: Stage) -> list[Aim]:
@@ -87,7 +43,7 @@ async def gold_within_contract(stage: Stage) -> list[Aim]:
         ),
     )
     kept = answer.complete and bool(record.get("kept")) and predicted is not None
-    stage.screen.verdict("kept" if kept else _trouble(answer), met=kept)
+    stage.screen.verdict("kept" if kept else trouble(answer), met=kept)
     got = {"predicted_ttft_ms": predicted, "ttft_ms": actual, "target_ms": target}
     return [Aim("gold_within_contract", "a gold answer keeps its contract, prediction shown", got, kept)]
 
@@ -163,7 +119,7 @@ async def refused_with_reason(stage: Stage) -> list[Aim]:
         f"refused at once; with {asked_ms} ms it was admitted and the first token came after"
         f" {ms(record.get('ttft_ms'))} ms"
         if kept
-        else _trouble(again),
+        else trouble(again),
         met=kept,
     )
     got = {"asked_ms": asked_ms, "ttft_ms": record.get("ttft_ms"), "status": again.status}
@@ -232,7 +188,7 @@ async def _watched(stage: Stage, answer: Answer) -> Answer:
     if answer.complete:
         stage.screen.event(f"{answer.ask.id}: done")
     else:
-        stage.screen.event(f"{answer.ask.id}: {_trouble(answer)}")
+        stage.screen.event(f"{answer.ask.id}: {trouble(answer)}")
     return answer
 
 
@@ -240,12 +196,6 @@ def _first_at(answer: Answer) -> float:
     return answer.sent_s + answer.ttft_ms / 1000 if answer.ttft_ms is not None else float("inf")
 
 
-def _trouble(answer: Answer) -> str:
-    if answer.error:
-        return f"{answer.status} {answer.code}: {answer.error.get('message', '')}"
-    return "served, but not as promised"
-
-
 def _first_trouble(answers: Sequence[Answer]) -> str:
     failed = [answer for answer in answers if not answer.complete]
-    return f"{failed[0].ask.id}: {_trouble(failed[0])}" if failed else "served, but not as the story wants it"
+    return f"{failed[0].ask.id}: {trouble(failed[0])}" if failed else "served, but not as the story wants it"

@@ -20,7 +20,7 @@ from superinfer.serving import shared_memory
 from superinfer.serving.console import Progress
 from superinfer.serving.options import ServeOptions
 from superinfer.serving.plan import ServePlan, plan
-from superinfer.serving.process import EventKind, ProcessEvent
+from superinfer.serving.process import EventKind, ProcessEvent, Role
 from superinfer.serving.supervisor import Child, Supervisor, log_tail
 
 POLL_S = 0.2
@@ -43,6 +43,11 @@ class Session:
     run_dir: Path
     supervisor: Supervisor
     plan: ServePlan
+
+    def engine_pid(self) -> int | None:
+        """Process of the first executor, while it runs."""
+        executors = (c for c in self.supervisor.children if c.spec.role is Role.EXECUTOR)
+        return next((child.pid for child in executors), None)
 
 
 @contextlib.asynccontextmanager
