@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("priority-class", "", "priorityClassName of executor pods")
     flag("tls", "on", "mutual TLS between ingresses and sidecars", ("on", "off"))
     flag("certificates", "on", "issue the certificates; off where somebody else does", ("on", "off"))
+    flag("repack", "off", "move running executors to make room for those that have none", ("on", "off"))
     flag(
         "mig-config",
         "off",
@@ -101,6 +102,7 @@ def run_command(args: argparse.Namespace) -> RunCommand:
         writes_at_once=max(1, int(_number("writes-at-once", args.writes_at_once))),
         manage_certificates=args.certificates == "on",
         follow_mig_advice=args.mig_config == "on",
+        repack=args.repack == "on",
     )
     port = int(_number("port", args.port))
     return RunCommand(settings, args.kubeconfig, args.host, port, args.log_level)

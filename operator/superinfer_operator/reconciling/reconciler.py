@@ -8,18 +8,22 @@ thread where they may take long, so that watches and probes go on.
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND
 from superinfer_core.api.v1alpha1.pool_status import PoolReason
-from superinfer_core.placement import Plan, PlannerMemory, Topology, plan
+from superinfer_core.placement import Plan, PlannerMemory, Snapshot, Topology, plan
 from superinfer_core.pods.settings import PodSettings
 from superinfer_kube.errors import KubeError
+from superinfer_kube.informer import Key
 from superinfer_operator.certificates.keeping import CertificateKeeper
 from superinfer_operator.contracts.tending import ContractTender
 from superinfer_operator.keys.tending import KeysTender
 from superinfer_operator.mig_layout.tending import GPU_DOMAIN, MigLayoutTender, with_topologies
 from superinfer_operator.placing.parts import PlanPart, by_pool_of
+from superinfer_operator.placing.repacking import Repacker, told
 from superinfer_operator.placing.setup import PoolSetup, Refusal, Texts, set_up
 from superinfer_operator.placing.snapshot import make_snapshot
 from superinfer_operator.pools.references import ReferenceKeeper
@@ -27,6 +31,7 @@ from superinfer_operator.pools.status import PoolOutcome
 from superinfer_operator.pools.tending import PoolTender, PoolWork
 from superinfer_operator.reconciling.backoff import Backoff, observe
 from superinfer_operator.reconciling.clock import Clock, Now
+from superinfer_operator.reconciling.events import About, EventType, Happening
 from superinfer_operator.reconciling.recording import Recorder
 from superinfer_operator.reconciling.writing import Api, Writer
 from superinfer_operator.settings import OperatorSettings
@@ -62,6 +67,8 @@ class Reconciler:
         self._certificates = CertificateKeeper(cluster, self._writer, settings)
         self._references = ReferenceKeeper(self._writer)
         self._mig = MigLayoutTender(self._writer, recorder) if settings.follow_mig_advice else None
+        self._repacker = Repacker() if settings.repack else None
+        self._recorder = recorder
         self._texts: Mapping[tuple[str, str], TextRecord] = {}
         self._memory = PlannerMemory()
         self._backoff = Backoff()
@@ -149,7 +156,25 @@ class Reconciler:
             memory=self._memory,
             settings=self._settings.planner,
         )
-        return await asyncio.to_thread(plan, snapshot, now.seconds)
+        decided = await asyncio.to_thread(plan, snapshot, now.seconds)
+        return (
+            decided
+            if self._repacker is None
+            else await self._repacked(self._repacker, snapshot, decided, now)
+        )
+
+    async def _repacked(self, repacker: Repacker, snapshot: Snapshot, decided: Plan, now: Now) -> Plan:
+        """The plan with moves that make room, where there are any worth it."""
+        found = await repacker.moves(snapshot, decided, now.seconds)
+        if found is None:
+            return decided
+        for key in sorted({move.pool for move in found.moves}):
+            namespace, _, name = key.partition("/")
+            uid = self._cluster.pools.objects[Key(namespace, name)].uid
+            about = About(CHIPLETPOOL_KIND, namespace, name, uid)
+            happening = Happening(about, EventType.NORMAL, "Repacking", "MoveExecutor", told(found, key))
+            await self._recorder.record(happening, now)
+        return replace(decided, create=found.moves)
 
     def _work(self, setup: PoolSetup, part: PlanPart, now: Now) -> PoolWork:
         create, waits = [], []
@@ -205,6 +230,7 @@ class Reconciler:
             self._references.next_at,
             self._pools.next_at,
             None if self._mig is None else self._mig.next_at,
+            None if self._repacker is None else self._repacker.next_at,
         )
         times = [at for at in due if at is not None]
         return max(0.0, min(times) - now.seconds) if times else None
