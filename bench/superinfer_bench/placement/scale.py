@@ -7,7 +7,7 @@ or healthy again, a node cordoned or not; each is taken into the index and plann
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -160,6 +160,8 @@ class _Live:
     def __init__(self, index: PlacementIndex, pools: dict[str, PoolDemand], draw: random.Random) -> None:
         self._index, self._pools, self._draw = index, pools, draw
         self._names: list[str] = []
+        self._at: dict[str, int] = {}
+        self._pool_keys, self._node_names = sorted(pools), sorted(index.nodes)
         self._made = 0
         self._clock = 0.0
 
@@ -168,10 +170,19 @@ class _Live:
         ended = tuple(one.name for one in (*made.drain, *made.delete))
         executors = tuple(self._executor(one) for one in made.create)
         self._index.apply(Change(executors=executors, gone_executors=ended))
-        gone = set(ended)
-        if gone:
-            self._names = [name for name in self._names if name not in gone]
-        self._names += [executor.name for executor in executors]
+        self._forget(ended)
+        for executor in executors:
+            self._at[executor.name] = len(self._names)
+            self._names.append(executor.name)
+
+    def _forget(self, names: Iterable[str]) -> None:
+        """Take names off the list in constant time: the last one takes the place."""
+        for name in names:
+            place = self._at.pop(name)
+            last = self._names.pop()
+            if last != name:
+                self._names[place] = last
+                self._at[last] = place
 
     def change(self) -> float:
         """One change and its plan, in milliseconds."""
@@ -181,8 +192,7 @@ class _Live:
         self._index.apply(change)
         made = self._index.plan(self._clock)
         elapsed_ms = 1000 * (time.perf_counter() - started)
-        gone = set(change.gone_executors)
-        self._names = [name for name in self._names if name not in gone] if gone else self._names
+        self._forget(change.gone_executors)
         self.do(made)
         self._index.plan(self._clock)
         return elapsed_ms
@@ -190,13 +200,13 @@ class _Live:
     def _draw_change(self) -> Change:
         kind = self._draw.choice(("scale", "gone", "sick", "cordon"))
         if kind == "scale":
-            pool = self._pools[self._draw.choice(list(self._pools))]
+            pool = self._pools[self._draw.choice(self._pool_keys)]
             pool = replace(pool, replicas=max(1, pool.replicas + self._draw.choice((-1, 1))))
             self._pools[pool.key] = pool
             return Change(pools=(pool,))
         if kind == "gone":
             return Change(gone_executors=(self._draw.choice(self._names),))
-        node = self._index.nodes[self._draw.choice(list(self._index.nodes))]
+        node = self._index.nodes[self._draw.choice(self._node_names)]
         if kind == "cordon":
             return Change(nodes=(replace(node, schedulable=not node.schedulable),))
         assert node.topology is not None

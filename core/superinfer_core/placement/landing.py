@@ -17,7 +17,7 @@ from superinfer_core.placement.outcome import Chiplet
 from superinfer_core.placement.spread import Spread
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Landing:
     """Where one executor goes."""
 
@@ -78,11 +78,11 @@ def _apart(
 
 def _pick(node: FleetNode, choice: Choice, spread: Spread, gpus: tuple[Gpu, ...]) -> tuple[int, ...]:
     """On a flat node: which of the GPUs in the chosen state."""
+    counts = spread.counts
+    if choice.count == 1 and not (gpus and counts.get(node.domain)):
+        return (node.devices.states.index(choice.old),)
     alike = [place for place, state in enumerate(node.devices.states) if state == choice.old]
     if choice.count == 1:
-        if len(alike) == 1 or not gpus:
-            return (alike[0],)
-        counts = spread.counts
         return (min(alike, key=lambda place: (counts.get(f"gpu/{gpus[place].uuid}", 0), place)),)
     if len(alike) == choice.count:
         return tuple(alike)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
-from superinfer_core.placement.demand import PoolDemand
+from superinfer_core.placement.demand import ChipletDemand, PoolDemand
 from superinfer_core.placement.fit import Fitting
 from superinfer_core.placement.fleet import Fleet, FleetNode, clique_of, fault_domain
 from superinfer_core.placement.geometry import MEMORY_SLICES
@@ -50,7 +50,7 @@ def pool_order(pool: PoolDemand) -> tuple[int, int, str, str]:
     return (-pool.priority, -size, pool.key, pool.uid)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Place:
     """Where a running executor is: remembered from plan to plan while executor and node stay the same."""
 
@@ -59,6 +59,16 @@ class Place:
     fault_domain: tuple[str, ...]
     parents: tuple[str, ...]
     start: int | None
+    kept: Kept | None = None
+    of: ChipletDemand | None = None
+
+    def keep(self, pool: PoolDemand, peer: int | None) -> Kept:
+        """The executor as a plan tells it; the same object as long as nothing about it changes."""
+        kept = self.kept
+        if kept is None or self.of is not pool.chiplet or kept.assignment.peer != peer:
+            kept = self.kept = Kept(self.executor.name, _held(pool, self, peer))
+            self.of = pool.chiplet
+        return kept
 
 
 @dataclass(slots=True, eq=False)
@@ -139,7 +149,7 @@ class PoolPlanner:
         places += [(landing.fault_domain, want.slot) for want, landing in created]
         peers = peer_slots(places)
         for place, peer in zip(kept, peers, strict=False):
-            draft.keep.append(Kept(place.executor.name, _held(pool, place, peer)))
+            draft.keep.append(place.keep(pool, peer))
         for (want, landing), peer in zip(created, peers[len(kept) :], strict=True):
             draft.create.append(_assignment(pool, want, landing, peer))
 

@@ -62,6 +62,8 @@ class Search:
         self._crowded_count = False
         self._cpu = pool.chiplet.shape is ChipletShape.CPU
         self._over_nodes = "node" in spread.levels
+        self._outer = tuple(level for level in spread.levels if level not in ("node", "gpu"))
+        self._unviolated = (0,) * sum(level != "gpu" for level in spread.levels)
         self._aside: list[tuple[Group, int]] = []
         self._heap: list[tuple[Priority, int, _Candidate]] = []
         self._serial = 0
@@ -201,6 +203,8 @@ class Search:
         )
 
     def _priority(self, candidate: _Candidate, node: FleetNode) -> Priority:
+        if not self._outer and candidate.node is None and not self._cpu:
+            return (self._unviolated, candidate.choice.cost, node.number)
         facts = node.facts
         spread = self._spread
         violated = []
@@ -224,7 +228,7 @@ class Search:
             device = GPU_RESOURCE if self._mig and node.single else self._resource
             node.free[device] = node.free.get(device, 0) - self._device_count
         node.load += 1
-        self._spread.add(landing.fault_domain)
+        self._spread.place(node.domain, landing.fault_domain)
         if not self._cpu:
             self._fleet.changed(node)
         if candidate.node is None and before is not None:

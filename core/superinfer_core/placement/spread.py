@@ -27,11 +27,17 @@ class Spread:
         levels: what the pool spreads over, most important first, as in `LEVELS`.
         allowed: executors one domain may hold.
         counts: executors by domain name.
+        prefixes: beginnings of the names of domains besides nodes that are counted.
     """
 
     levels: tuple[str, ...]
     allowed: int
     counts: dict[str, int] = field(default_factory=dict)
+    prefixes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Work out the prefixes."""
+        self.prefixes = tuple(f"{level}/" for level in self.levels if level != "node")
 
     @classmethod
     def of(cls, levels: Iterable[FaultDomain], replicas: int, tolerated_loss: float) -> "Spread":
@@ -42,6 +48,14 @@ class Spread:
         """Count an executor in (or, with -1, out)."""
         for domain in fault_domain:
             self.counts[domain] = self.counts.get(domain, 0) + by
+
+    def place(self, node: str, fault_domain: tuple[str, ...]) -> None:
+        """Count one more executor, in the domains somebody will ask about."""
+        counts = self.counts
+        counts[node] = counts.get(node, 0) + 1
+        for domain in fault_domain:
+            if domain is not node and domain.startswith(self.prefixes):
+                counts[domain] = counts.get(domain, 0) + 1
 
     def excess(self, domain: str) -> int:
         """By how many executors a domain would be over its allowance with one more."""
