@@ -190,6 +190,7 @@ def test_a_gpu_that_needs_a_reset_loses_all_of_its_executors(made: Callable[[Obj
         ("claimed-slice", {"shape": "MIG", "profile": "3g.71gb"}, 1),
         ("claimed-pair", hardware.two_linked_gpus(), 2),
     ],
+    ids=["MIG instance", "NVLink pair"],
 )
 def test_a_claim_gets_exactly_the_planned_devices(
     made: Callable[[Object], list[Object]], name: str, chiplet: dict[str, object], devices: int
