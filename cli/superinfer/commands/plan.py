@@ -9,11 +9,19 @@ import typer
 from superinfer import exit_codes
 from superinfer.output import Output, OutputOption, emit_json, fail
 from superinfer.planning.documents import CannotPlan, World, read_world
-from superinfer.planning.report import offers_json, plan_json, print_offers, print_plan
+from superinfer.planning.report import (
+    offers_json,
+    plan_json,
+    print_offers,
+    print_plan,
+    print_repacking,
+    repacking_json,
+)
 from superinfer.planning.shapes import UnknownShape, shape_options
 from superinfer_core.contract.resolution import resolve_contracts
 from superinfer_core.placement import PlannerSettings
 from superinfer_core.placement.index import PlacementIndex
+from superinfer_core.placement.repack import repack
 from superinfer_core.placement.shapes import ShapeOffer, Traffic, offers
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
 
@@ -59,6 +67,9 @@ def plan(
     memory_mib: Annotated[
         int | None, typer.Option(help="GPU memory for weights and KV cache; smaller shapes are left out.")
     ] = None,
+    moves: Annotated[
+        bool, typer.Option("--repack", help="Also look for moves that would make room (a few seconds).")
+    ] = False,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """See HELP."""
@@ -70,14 +81,18 @@ def plan(
     index = PlacementIndex(snapshot)
     made = index.plan(time.time())
     traffic = Traffic(prompt_tokens, output_tokens, rps)
+    found = repack(snapshot, time.time()) if moves else None
     trade = _trade_offs(world, index, _profiles(profiles or ()), traffic, memory_mib) if profiles else {}
     if output is Output.JSON:
-        shapes = {"shapes": {key: offers_json(found) for key, found in trade.items()}} if profiles else {}
-        emit_json({**plan_json(world, made), **shapes})
+        shapes = {"shapes": {key: offers_json(offered) for key, offered in trade.items()}} if profiles else {}
+        repacking = {"repacking": repacking_json(found)} if moves else {}
+        emit_json({**plan_json(world, made), **repacking, **shapes})
     else:
         print_plan(world, made)
-        for key, found in trade.items():
-            print_offers(key, found)
+        if moves:
+            print_repacking(found)
+        for key, offered in trade.items():
+            print_offers(key, offered)
     refused = any(setup.refusal is not None for setup in world.setups)
     bad = made.unplaced or made.flagged or refused
     raise typer.Exit(exit_codes.FAILED if bad else exit_codes.OK)

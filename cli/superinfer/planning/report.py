@@ -8,6 +8,7 @@ from rich.table import Table
 from superinfer.output import console
 from superinfer.planning.documents import World
 from superinfer_core.placement import Assignment, Ended, Plan, Unplaced
+from superinfer_core.placement.repack import Repacking
 from superinfer_core.placement.shapes import ShapeOffer
 
 SHOWN_NODES = 5
@@ -64,6 +65,18 @@ def offers_json(offers: Sequence[ShapeOffer]) -> list[dict[str, Any]]:
         }
         for one in offers
     ]
+
+
+def repacking_json(found: Repacking | None) -> dict[str, Any] | None:
+    """Moves that would make room."""
+    if found is None:
+        return None
+    return {
+        "moves": [_assignment_json(one) for one in found.moves],
+        "placed": dict(found.placed),
+        "slices_gained": found.slices_gained,
+        "slices_moved": found.slices_moved,
+    }
 
 
 def _assignment_json(one: Assignment) -> dict[str, Any]:
@@ -142,6 +155,22 @@ def print_plan(world: World, made: Plan) -> None:
     if world.ignored:
         told = ", ".join(f"{count} {kind}" for kind, count in sorted(world.ignored.items()))
         console.print(f"not looked at: {told}", style="dim", markup=False)
+
+
+def print_repacking(found: Repacking | None) -> None:
+    """Moves that would make room, for people."""
+    if found is None:
+        console.print("repacking: no moves are worth it")
+        return
+    placed = ", ".join(f"{count} of {key}" for key, count in sorted(found.placed.items()))
+    console.print(
+        f"repacking: {len(found.moves)} moves ({found.slices_moved} slices) would make room for {placed} "
+        f"({found.slices_gained} slices)",
+        markup=False,
+    )
+    for one in found.moves:
+        devices = ", ".join(one.chiplet.devices)
+        console.print(f"    {one.replaces} -> {one.node} {devices}", markup=False)
 
 
 def print_offers(contract: str, offers: Sequence[ShapeOffer]) -> None:

@@ -161,6 +161,13 @@ def test_shapes_of_a_contract_are_traded_off(superinfer: Run, tmp_path: Path) ->
     assert not shapes["NVIDIA-H200 7g.141gb"]["on_front"]
 
 
+def test_moves_that_would_make_room_are_told_and_nothing_else(superinfer: Run, tmp_path: Path) -> None:
+    file = _write(tmp_path, POOL, _node("a", mig_3g__71gb="1"))
+    done = superinfer("plan", "-f", file, "--repack")
+    assert done.exit_code == 1
+    assert "repacking: no moves are worth it" in done.stdout
+
+
 BAD = [
     ("no such file", ["-f", "missing.yaml"], "missing.yaml: No such file"),
     ("not a number", ["-f", "POOL", "--replicas", "models/chat=x"], "write POOL=NUMBER"),

@@ -12,9 +12,8 @@ from itertools import combinations
 from typing import Final
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
-from superinfer_core.contract.effective import Isolation
 from superinfer_core.placement.demand import ChipletDemand
-from superinfer_core.placement.geometry import COMPUTE_SLICES, MEMORY_SLICES, MigProfile
+from superinfer_core.placement.geometry import COMPUTE_SLICES, MEMORY_SLICES
 from superinfer_core.placement.hardware import (
     COMPUTE_SHIFT,
     COMPUTE_UNIT,
@@ -26,7 +25,7 @@ from superinfer_core.placement.hardware import (
     GpuMode,
     NodeKind,
 )
-from superinfer_core.placement.outcome import Constraint
+from superinfer_core.placement.misfit import Misfit, instance_profile, misfit
 
 MIX_SCALE: Final = 1000
 """Shares of the mix are whole numbers out of this."""
@@ -35,90 +34,6 @@ MAX_MIX: Final = 24
 """Demands of the mix; rarer ones hardly change what is chosen."""
 
 GpuOption = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Misfit:
-    """Why a kind of GPU can never serve a demand."""
-
-    constraint: Constraint
-    message: str
-
-
-def misfit(kind: GpuKind, demand: ChipletDemand) -> Misfit | None:
-    """Why no GPU of this kind could ever serve the demand; None if one could."""
-    if demand.product is not None and kind.product != demand.product.replace(" ", "-"):
-        return Misfit(
-            Constraint.WRONG_PRODUCT,
-            f"with {kind.product or 'GPUs of unknown product'}, not {demand.product}",
-        )
-    if demand.named and not kind.known:
-        return Misfit(
-            Constraint.TOPOLOGY_UNKNOWN, "without a NodeTopology that names devices for DRA to claim"
-        )
-    if kind.mode is GpuMode.DYNAMIC and not demand.named:
-        return Misfit(Constraint.NO_SUCH_DEVICE, "with GPUs only DRA hands out")
-    if demand.shape is ChipletShape.GPU:
-        return _whole_misfit(kind, demand)
-    return _instance_misfit(kind, demand)
-
-
-def _whole_misfit(kind: GpuKind, demand: ChipletDemand) -> Misfit | None:
-    if kind.mode is GpuMode.INSTANCES:
-        return Misfit(Constraint.NO_SUCH_DEVICE, "with GPUs in MIG mode, so none can be had whole")
-    if kind.shared and demand.isolation is not Isolation.SHARED:
-        return Misfit(
-            Constraint.ISOLATION_UNAVAILABLE,
-            f"with GPUs time-sliced or under MPS: no isolation {demand.isolation.value}, no own bandwidth",
-        )
-    if demand.count > 1 and demand.interconnect is Interconnect.NVLINK_REQUIRED and not kind.known:
-        return Misfit(Constraint.TOPOLOGY_UNKNOWN, "without a NodeTopology that says which GPUs have NVLink")
-    return _memory_misfit(kind.memory_mib * demand.count, demand)
-
-
-def _instance_misfit(kind: GpuKind, demand: ChipletDemand) -> Misfit | None:
-    profile = instance_profile(kind, demand)
-    if profile is None:
-        could = any(offered.name == demand.profile for offered in kind.profiles)
-        if could and kind.mode is not GpuMode.DYNAMIC:
-            return Misfit(
-                Constraint.MIG_LAYOUT,
-                f"without {demand.profile} in the MIG layout, though the GPU could have it",
-            )
-        return Misfit(Constraint.NO_SUCH_DEVICE, f"with GPUs that have no MIG profile {demand.profile}")
-    if kind.shared and demand.isolation is not Isolation.SHARED:
-        return Misfit(
-            Constraint.ISOLATION_UNAVAILABLE, f"with shared instances: no isolation {demand.isolation.value}"
-        )
-    if demand.isolation is Isolation.DEVICE and not profile.whole:
-        return Misfit(
-            Constraint.ISOLATION_UNAVAILABLE,
-            f"where {profile.name} shares its GPU with others: isolation Device needs a whole GPU",
-        )
-    return _memory_misfit(profile.memory_mib, demand)
-
-
-def _memory_misfit(memory_mib: int, demand: ChipletDemand) -> Misfit | None:
-    if demand.memory_mib is None:
-        return None
-    if memory_mib == 0:
-        return Misfit(
-            Constraint.TOPOLOGY_UNKNOWN,
-            f"with unknown GPU memory, {demand.memory_mib} MiB needed (label nvidia.com/gpu.memory)",
-        )
-    if memory_mib < demand.memory_mib:
-        return Misfit(
-            Constraint.NOT_ENOUGH_MEMORY,
-            f"with {memory_mib} MiB a chiplet, weights and KV cache need {demand.memory_mib} MiB",
-        )
-    return None
-
-
-def instance_profile(kind: GpuKind, demand: ChipletDemand) -> MigProfile | None:
-    """The profile a MIG demand names, as this kind of GPU offers it now; None if it does not."""
-    if kind.mode is GpuMode.DYNAMIC:
-        return next((profile for profile in kind.profiles if profile.name == demand.profile), None)
-    return next((piece.profile for piece in kind.pieces if piece.profile.name == demand.profile), None)
 
 
 def instance_options(kind: GpuKind, demand: ChipletDemand, state: int) -> tuple[GpuOption, ...]:

@@ -11,12 +11,12 @@ from itertools import combinations, islice
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, FaultDomain, Interconnect
 from superinfer_core.placement.demand import PoolDemand
 from superinfer_core.placement.devices import made_instance
-from superinfer_core.placement.fit import instance_profile
 from superinfer_core.placement.fleet import FleetNode
 from superinfer_core.placement.geometry import COMPUTE_SLICES, MEMORY_SLICES
 from superinfer_core.placement.hardware import COMPUTE_SHIFT, FULL, GpuMode
 from superinfer_core.placement.index import PlacementIndex
 from superinfer_core.placement.landing import gpus_of
+from superinfer_core.placement.misfit import instance_profile
 from superinfer_core.placement.outcome import Assignment, Chiplet, Plan
 from superinfer_core.placement.search import admits, device_count
 from superinfer_core.placement.snapshot import ExecutorPhase, RunningExecutor

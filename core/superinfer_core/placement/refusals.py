@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
 from superinfer_core.placement.demand import ChipletDemand, PoolDemand
-from superinfer_core.placement.fit import Fitting, Misfit, free_bits
+from superinfer_core.placement.fit import Fitting, free_bits
 from superinfer_core.placement.fleet import Fleet, FleetNode, Group
 from superinfer_core.placement.hardware import GpuMode
+from superinfer_core.placement.misfit import Misfit
 from superinfer_core.placement.outcome import Constraint, NodeRefusal, Unplaced
 from superinfer_core.placement.search import admits, device_count, first_difference
 
