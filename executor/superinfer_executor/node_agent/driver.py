@@ -89,16 +89,19 @@ class Driver:
         self._refresh_wiring()
         handles: dict[int, Any] = {}
         read: dict[int, GpuReading] = {}
+        refused: dict[int, str] = {}
         for index in range(count):
-            with suppress(nvml.NVMLError):
+            try:
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
                 read[index] = self._gpu(handle, index)
                 handles[index] = handle
+            except nvml.NVMLError as error:
+                refused[index] = str(error)
         self._take(read)
         if not self._links or any(index not in self._linked for index in handles):
             self._links |= {(link.a, link.b): link for link in read_links(handles)}
             self._linked |= set(handles)
-        unreadable = tuple(index for index in range(count) if index not in self._known)
+        unreadable = tuple((index, why) for index, why in refused.items() if index not in self._known)
         gpus = tuple(self._known[index] for index in sorted(self._known))
         return NodeReading(
             version, gpus, tuple(self._links[pair] for pair in sorted(self._links)), unreadable

@@ -96,9 +96,8 @@ def _ready(observed: Observed, gpus: Sequence[GpuStatus]) -> ConditionStatus:
     if not gpus and not node.unreadable:
         status, reason, message = "False", NodeReason.NO_GPU, "The driver shows no GPU."
     elif node.unreadable:
-        numbers = ", ".join(str(index) for index in node.unreadable)
         status, reason = "False", NodeReason.READ_FAILED
-        message = f"GPU {numbers} never answered since this agent started."
+        message = "; ".join(f"GPU {index}: {why}" for index, why in node.unreadable)
     elif observed.allocations is None:
         status, reason = "False", NodeReason.POD_RESOURCES_UNREACHABLE
         message = "The kubelet does not say who holds which device."

@@ -84,9 +84,9 @@ class LinkReading:
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """A node; `unreadable` names GPUs that never answered, so that nothing is known of them."""
+    """A node; `unreadable` names GPUs of which nothing is known, each with what NVML said."""
 
     driver_version: str
     gpus: tuple[GpuReading, ...]
     links: tuple[LinkReading, ...]
-    unreadable: tuple[int, ...] = ()
+    unreadable: tuple[tuple[int, str], ...] = ()
