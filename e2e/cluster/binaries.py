@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from e2e.cluster import layout
-from e2e.cluster.shell import ClusterError, progress, run
+from e2e.cluster.shell import ClusterError, progress, run, succeeds
 
 
 class _Module(NamedTuple):
@@ -44,6 +44,15 @@ _OWN: Final = {
     "coredns": _Module("github.com/coredns/coredns", layout.COREDNS, "."),
     "pause": _Module("", "", "."),
 }
+# Where node_image.py puts them: a cache that was lost is filled again without a compiler.
+_IN_IMAGES: Final = {
+    "kubectl": (layout.BUILT_NODE_IMAGE, "/usr/bin/kubectl"),
+    "kube-apiserver": (
+        f"registry.k8s.io/kube-apiserver:{layout.KUBERNETES}",
+        "/usr/local/bin/kube-apiserver",
+    ),
+    "etcd": (f"registry.k8s.io/etcd:{layout.ETCD_IMAGE_TAG}", "/usr/local/bin/etcd"),
+}
 API_SERVER: Final = ("kube-apiserver", "etcd", "kubectl")
 CLIENT: Final = ("kind", "kubectl", "helm")
 NODE: Final = (*_KUBERNETES, "etcd", "crictl", "coredns", "pause")
@@ -55,7 +64,9 @@ def ensure_binaries(names: tuple[str, ...]) -> None:
     Raises:
         ClusterError: Go is missing, or a build failed.
     """
-    missing = [name for name in names if not (layout.BINARIES / name).exists()]
+    missing = [
+        name for name in names if not (layout.BINARIES / name).exists() and not _taken_from_image(name)
+    ]
     if not missing:
         return
     if shutil.which("go") is None:
@@ -67,6 +78,25 @@ def ensure_binaries(names: tuple[str, ...]) -> None:
     for name in missing:
         if name not in kubernetes:
             _build_module(name)
+
+
+def _taken_from_image(name: str) -> bool:
+    """Copy a binary out of the image it was built into, if Docker still has that; tell whether it did."""
+    if name not in _IN_IMAGES or shutil.which("docker") is None:
+        return False
+    image, path = _IN_IMAGES[name]
+    if not succeeds(["docker", "image", "inspect", image]):
+        return False
+    layout.BINARIES.mkdir(parents=True, exist_ok=True)
+    unfinished = layout.BINARIES / f".{name}.{os.getpid()}"
+    container = run(["docker", "create", image]).strip()
+    try:
+        run(["docker", "cp", f"{container}:{path}", unfinished])
+    finally:
+        run(["docker", "rm", container])
+    unfinished.replace(layout.BINARIES / name)
+    progress(f"took {name} from {image}")
+    return True
 
 
 def module_directory(module: str, version: str) -> Path:
