@@ -18,6 +18,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--executors", type=int, default=3)
+    parser.add_argument("--most-minutes", type=float, default=120.0, help="of killing")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--no-checkpoints", action="store_true", help="resume by recomputing")
     parser.add_argument("--out", type=Path, default=Path("build/chaos/report.json"))
@@ -28,6 +29,7 @@ def main() -> int:
         clients=given.clients,
         executors=given.executors,
         seed=given.seed,
+        most_minutes=given.most_minutes,
         checkpoints=not given.no_checkpoints,
     )
     say = _say

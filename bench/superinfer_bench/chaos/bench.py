@@ -26,6 +26,8 @@ VLLM_ARGUMENTS: Final = (
 )
 _DETECTED_MS: Final = 100.0
 _SHOWN: Final = 20
+_LOGGED_S: Final = 1.0
+"""The ingress writes its log a moment after the end of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class ChaosOptions:
 
     Attributes:
         clients: requests at any time.
+        most_minutes: of killing; fewer kills then.
         calm_requests: as many are compared without a kill first, to know what batches alone change.
     """
 
@@ -44,6 +47,7 @@ class ChaosOptions:
     seed: int = 1
     checkpoints: bool = True
     calm_requests: int = 60
+    most_minutes: float = 120.0
     cases: tuple[Case, ...] = CASES
 
 
@@ -106,13 +110,14 @@ async def run(options: ChaosOptions, say: Callable[[str], None]) -> Result:
         say(f"{len(references)} answers nobody cut")
         calm = await _load(client, site, options, rng, lambda asked: len(asked) >= options.calm_requests)
         killer = Killer(site, client, rng)
-        killing = asyncio.create_task(_kill(killer, options.kills, say))
+        killing = asyncio.create_task(_kill(killer, options, say))
         asked = await _load(client, site, options, rng, lambda _: killing.done(), killer)
         await killing
         await site.until_serving(options.executors)
         result = Result(killer.kills, asked)
         result.calm = await _count_calm(client, site, calm, references)
         await _count(client, site, result, references)
+        await asyncio.sleep(_LOGGED_S)
         records = [json.loads(line) for line in site.request_log.read_text().splitlines()]
         result.unexplained = attribute(result.kills, records)
         _count_resumed(result, records)
@@ -157,10 +162,14 @@ async def _load(
     return asked
 
 
-async def _kill(killer: Killer, kills: int, say: Callable[[str], None]) -> None:
-    for number in range(1, kills + 1):
+async def _kill(killer: Killer, options: ChaosOptions, say: Callable[[str], None]) -> None:
+    until_s = time.monotonic() + options.most_minutes * 60
+    for number in range(1, options.kills + 1):
+        if time.monotonic() > until_s:
+            say(f"time is up after {number - 1} kills")
+            return
         done = await killer.kill_one()
-        if number % 10 == 0 or number == kills:
+        if number % 10 == 0 or number == options.kills:
             say(f"{number} kills; the last: {done.target} ({done.parts}) of {', '.join(done.victims)}")
 
 

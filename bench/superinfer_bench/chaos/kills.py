@@ -143,7 +143,7 @@ class Killer:
 
     def _victims(self, target: str, victim: str) -> tuple[tuple[str, ...], str, list[int | None]]:
         site = self._site
-        peer = site.names[(site.names.index(victim) + 1) % len(site.names)]
+        peer = site.holder_of(victim)
         if target == "engine":
             pids = site.engine_pids(victim)
             core = self._rng.random() < 0.5 and len(pids) > 1

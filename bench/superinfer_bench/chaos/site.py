@@ -31,6 +31,7 @@ from superinfer_bench.stack import BenchFailed, bench_environment
 START_S: Final = 300.0
 POLL_S: Final = 0.1
 MODEL: Final = "tiny"
+_COPIES: Final = "copies of checkpoints go to "
 _QUICK: Final = Backoff(first_s=0.05, most_s=0.5, healthy_s=1.0)
 
 
@@ -42,6 +43,7 @@ class SiteOptions:
         executors: how many.
         checkpoints: KV blocks are saved and copied to a peer.
         memory_mib: for them, of each engine and of each sidecar.
+        threads: of each engine's arithmetic.
         vllm_arguments: for every engine.
         ingress: more of the ingress' configuration.
     """
@@ -50,6 +52,7 @@ class SiteOptions:
     executors: int = 3
     checkpoints: bool = True
     memory_mib: int = 128
+    threads: int = 1
     vllm_arguments: tuple[str, ...] = ()
     ingress: dict[str, Any] = field(default_factory=dict)
 
@@ -69,6 +72,7 @@ class Site:
         self._memory = memory
         # Engines are forked with torch imported: what torch reads of its environment has to be there before.
         self._env = {**bench_environment(), "TORCHDYNAMO_DISABLE": "1"}
+        self._env["OMP_NUM_THREADS"] = str(options.threads)
         self._engines: dict[str, int] = {}
         self._nursery: asyncio.subprocess.Process | None = None
         self._nursery_ready = asyncio.Event()
@@ -96,6 +100,14 @@ class Site:
         """Of the sidecar of an executor."""
         wanted = name.replace("executor", "sidecar")
         return next(child.pid for child in self._supervisor.children if child.spec.name == wanted)
+
+    def holder_of(self, name: str) -> str:
+        """Where an executor's copies go, as its sidecar said last; the next executor before it did."""
+        log = self.run_dir / "logs" / f"{name.replace('executor', 'sidecar')}.log"
+        told = [line for line in log.read_text().splitlines() if _COPIES in line] if log.exists() else []
+        holder = told[-1].rpartition(_COPIES)[2].split(",")[0].strip() if told else ""
+        next_one = self.names[(self.names.index(name) + 1) % len(self.names)]
+        return holder if holder in self.names and holder != name else next_one
 
     # -- life --
 

@@ -31,7 +31,7 @@ async def run(model: Path, contexts: Sequence[int], seed: int, out: Path) -> lis
     trials: list[Trial] = []
     for methods, checkpoints in (((Method.CHECKPOINT,), True), ((Method.REPLAY, Method.RESTART), False)):
         options = SiteOptions(
-            model, 2, checkpoints=checkpoints, memory_mib=512, vllm_arguments=VLLM_ARGUMENTS
+            model, 2, checkpoints=checkpoints, memory_mib=512, threads=2, vllm_arguments=VLLM_ARGUMENTS
         )
         async with running_site(options) as site, many_connections() as client:
             await warm_up(site, client, rng)

@@ -24,6 +24,8 @@ from superinfer_bench.stack import BenchFailed
 TOKENS: Final = 48
 CUT_AFTER: Final = 24
 _FIRST_ID, _IDS = 100, 20_000
+_LOOKS: Final = 100
+_LOOK_S: Final = 0.1
 
 
 class Method(StrEnum):
@@ -107,7 +109,7 @@ async def run_trial(
     moved = await _bytes(site, client, peer) - had[peer]
     await site.until_serving(len(site.names))
     reference = await ask(client, site.url, case)
-    record = _record(site, asked.request_id)
+    record = await _record(site, asked.request_id)
     resumes = record["resumes"]
     return Trial(
         context=context,
@@ -179,9 +181,12 @@ async def _bytes(site: Site, client: httpx.AsyncClient, name: str) -> float:
     )
 
 
-def _record(site: Site, request_id: str) -> Mapping[str, Any]:
-    for line in reversed(site.request_log.read_text().splitlines()):
-        record: Mapping[str, Any] = json.loads(line)
-        if record["request_id"] == request_id:
-            return record
+async def _record(site: Site, request_id: str) -> Mapping[str, Any]:
+    """The request's line in the ingress' log, which is written a moment after its end."""
+    for _ in range(_LOOKS):
+        for line in reversed(site.request_log.read_text().splitlines()):
+            record: Mapping[str, Any] = json.loads(line)
+            if record["request_id"] == request_id:
+                return record
+        await asyncio.sleep(_LOOK_S)
     raise BenchFailed(f"request {request_id} is not in the ingress' log")
