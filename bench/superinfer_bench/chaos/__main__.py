@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import signal
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def main() -> int:
     parser.add_argument("--no-checkpoints", action="store_true", help="resume by recomputing")
     parser.add_argument("--out", type=Path, default=Path("build/chaos/report.json"))
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended like by Ctrl-C: nothing is left behind
     options = ChaosOptions(
         given.model,
         kills=given.kills,

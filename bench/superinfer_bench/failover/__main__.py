@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import random
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,6 +76,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("build/bench/failover.json"))
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended like by Ctrl-C: nothing is left behind
     try:
         trials = asyncio.run(run(given.model, given.contexts, given.seed, given.out))
     except BenchFailed as error:
