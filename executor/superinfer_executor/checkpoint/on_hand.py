@@ -90,8 +90,10 @@ class OnHand:
         if place is None or self.store.slab is None:
             return None
         header = self.store.slab.read(place[0])
+        if header is None:
+            return None
         given = self.table.need(block_hash, reader.request_id, reader.rank)
-        if header is None or given.need is not Need.GIVEN:
+        if given.need is not Need.GIVEN:
             return None
         slot = given.slot
         self.slab.clear(slot)

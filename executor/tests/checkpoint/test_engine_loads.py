@@ -99,6 +99,23 @@ def test_a_slab_of_another_layout_is_never_read(engine: Any, prompt_of: Any) -> 
     engine.settings.store_slab.unlink()
 
 
+def test_blocks_a_sidecar_has_restored_are_loaded_and_saved_as_ones_own(engine: Any, prompt_of: Any) -> None:
+    whole = engine.alone("whole", prompt_of(400), max_tokens=60, **SAMPLED)
+    store = Slab.create(engine.settings.store_slab, engine.slab.shape, generation=1)
+    for slot, header in engine.slab.scan():
+        store.payload(slot)[:] = engine.slab.payload(slot)
+        store.publish(slot, header.block_hash, header.seal, header.stream, header.ordinal)
+    engine.clear()
+    engine.connector._scheduling._on_hand.store.follow()
+    before = engine.counted(Counter.LOADED_BLOCKS)
+    rest = engine.alone("cut", prompt_of(400), max_tokens=60, resume_token_ids=whole[:40], **SAMPLED)
+    assert whole[:40] + rest == whole
+    assert loaded(engine, before) == 13
+    ours = [h.ordinal for _, h in engine.slab.scan() if h.stream == stream_of("cut", 0)]
+    assert sorted(ours) == list(range(14)), "taken over, and the last one computed"
+    engine.settings.store_slab.unlink()
+
+
 def test_a_displaced_request_comes_back_from_the_slab(engine: Any, prompt_of: Any) -> None:
     """The cache holds 40 blocks: whoever displaces the victim also takes its blocks."""
     bronze = {"slo_rank": 2, "slo_itl_ms": 60_000}
