@@ -205,6 +205,7 @@ class Fitting:
     def _choose_instance(self, node: NodeKind, states: Sequence[int], demand: ChipletDemand) -> Choice | None:
         free = free_bits(node, states)
         whole = self.whole_value(node, free)
+        idle = free.bit_count()
         best: Choice | None = None
         seen: set[int] = set()
         for place, (kind, state) in enumerate(zip(node.gpus, states, strict=True)):
@@ -219,7 +220,7 @@ class Fitting:
             broken = whole - self.whole_value(node, free & ~(1 << place)) if free >> place & 1 else 0
             for new, where in options:
                 loss = before - self.value(kind, new) + broken
-                cost = (0, loss, free_slices(kind, new), -where)
+                cost = (0, loss, free_slices(kind, new), idle, -where)
                 if best is None or cost < best.cost:
                     best = Choice(cost, () if node.flat else (place,), state, new, where)
         return best

@@ -169,10 +169,15 @@ class Fleet:
         old.devices = Devices.observed(node, old.kind, holds, now)
         old.free = dict(node.allocatable)
         old.load = 0
+        # Devices that are known by name are taken first, so that those known by number take others.
+        held = sorted(executors, key=lambda executor: not executor.held_devices)
+        unnamed = next((at for at, one in enumerate(held) if not one.held_devices), len(held))
+        for executor in held[:unnamed]:
+            self._hold(old, executor)
         for use in foreign:
             old.free[use.resource] = old.free.get(use.resource, 0) - use.amount
             claim(old.devices, node, old.kind, use.resource, use.amount, use.devices)
-        for executor in executors:
+        for executor in held[unnamed:]:
             self._hold(old, executor)
         self._join(old)
         return old

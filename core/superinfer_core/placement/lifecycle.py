@@ -210,8 +210,11 @@ def _roll(
     slots: dict[int, list[RunningExecutor]],
     decision: Decision,
 ) -> None:
-    """Replace one executor of an old revision, if nothing else is under way."""
-    if decision.wants or any(executor.terminating for executor in executors):
+    """Replace one executor of an old revision, if nothing else is under way.
+
+    Slots that wait for room are no reason to wait: there may never be any.
+    """
+    if any(executor.terminating for executor in executors):
         return
     if decision.drain or decision.delete or any(len(held) > 1 for held in slots.values()):
         return

@@ -137,7 +137,8 @@ class PoolPlanner:
             if decision.wants:
                 created[pool.key] = self._place(pool, decision, kept[pool.key], draft)
         for pool, decision in self._open:
-            if decision.surge is not None:
+            # What was missing and has a place now has to serve before anything else is replaced.
+            if decision.surge is not None and not created.get(pool.key):
                 created[pool.key] = self._surge(pool, decision.surge, kept[pool.key], draft)
         for pool, _ in self._open:
             self._write(pool, kept[pool.key], created.get(pool.key, []), draft)

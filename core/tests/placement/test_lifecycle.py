@@ -60,6 +60,17 @@ def test_without_room_for_two_the_old_executor_goes_first() -> None:
     assert not made.drain
 
 
+def test_a_pool_that_has_no_room_for_all_replicas_is_rolled_all_the_same() -> None:
+    world = World((switched("a", gpus=2),), (pool("p", 3, gpu()),))
+    world.step()
+    _revised(world)
+    for _ in range(6):
+        world.step()
+    assert {e.revision for e in world.executors.values()} == {"r2"}
+    assert len(world.executors) == 2
+    assert not world.step().changes
+
+
 def test_a_rollout_waits_until_the_new_executor_serves() -> None:
     world = World((switched("a"),), (pool("p", 2, gpu()),))
     world.step()

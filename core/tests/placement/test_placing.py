@@ -267,6 +267,15 @@ def test_what_others_hold_is_left_to_them() -> None:
     assert made.unplaced[0].count == 1
 
 
+def test_what_is_known_by_number_takes_other_devices_than_what_is_known_by_name() -> None:
+    world = World((switched("a", gpus=2),), (pool("p", 1, gpu()),))
+    world.step()
+    world.change("p-0-1", devices=("GPU-a-1",))
+    world.foreign = (ForeignUse("a", "nvidia.com/gpu", 1),)
+    world.pools += (pool("q", 1, gpu()),)
+    assert [u.reason for u in world.step().unplaced] == [Constraint.DEVICES_IN_USE]
+
+
 def test_a_tolerated_taint_is_no_obstacle() -> None:
     node = replace(switched("a"), taints=(Taint("gpu", TaintEffect.NO_SCHEDULE, "yes"),))
     asked = pool("p", 1, gpu(), tolerations=(Toleration("gpu", "Equal", "yes"),))
