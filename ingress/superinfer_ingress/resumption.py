@@ -219,7 +219,7 @@ class Journey:
             self.failures = 1 if tokens > self._tokens else self.failures + 1
             self._tokens = tokens
         # Its own sidecar first: it outlives its engine, and has what was not copied yet.
-        latest = [executor.name, *executor.checkpoint_peers]
+        latest = list(dict.fromkeys((executor.name, *executor.checkpoint_peers)))
         self._copies.update(latest if executor.checkpoint_peers else ())
         self._holders = [*latest, *(name for name in self._holders if name not in latest)][:_MOST_HOLDERS]
 

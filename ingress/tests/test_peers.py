@@ -51,7 +51,8 @@ async def test_a_resume_names_who_may_have_the_blocks(rig, kit, scripted):
     sidecars = [await scripted(resumable) for _ in range(3)]
     by_name = {executor.name: (sidecar, executor) for sidecar, executor in sidecars}
     for sidecar, executor in sidecars:
-        sidecar.checkpoint_peers = [next(name for name in sorted(by_name) if name != executor.name)]
+        peer = next(name for name in sorted(by_name) if name != executor.name)
+        sidecar.checkpoint_peers = [executor.name, peer]
     executors = [executor for _, executor in sidecars]
     ingress = await asyncio.to_thread(lambda: rig.ingress(executors))
     await asyncio.to_thread(
@@ -62,7 +63,7 @@ async def test_a_resume_names_who_may_have_the_blocks(rig, kit, scripted):
     began, left = next(
         (sidecar, executor) for sidecar, executor in sidecars if [s.attempt for s in sidecar.submits] == [1]
     )
-    holder = began.checkpoint_peers[0]
+    holder = began.checkpoint_peers[1]
     taken_by = next(
         executor.name for sidecar, executor in sidecars if 2 in [s.attempt for s in sidecar.submits]
     )
