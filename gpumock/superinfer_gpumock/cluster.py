@@ -33,16 +33,18 @@ class ClusterSide:
         self._labels = NodePublisher(client, source.node_name)
         self._slices = SlicePublisher(client, source.node_name)
         self._node: MockNode | None = None
+        self._known = False
+        """Whether it is known what the node is; nothing is taken away before."""
         self._mig_config = ""
         self._applied_config = ""
         self._news = asyncio.Event()
         self._dra_wanted = asyncio.Event()
 
-    async def take(self, node: MockNode) -> None:
-        """The node is this now."""
-        self._node = node
+    async def take(self, node: MockNode | None) -> None:
+        """The node is this now; None: it is no mock any more."""
+        self._node, self._known = node, True
         self._news.set()
-        if node.offer is Offer.DRA:
+        if node is not None and node.offer is Offer.DRA:
             self._dra_wanted.set()
 
     async def run(self) -> None:
@@ -76,9 +78,9 @@ class ClusterSide:
         while True:
             await self._news.wait()
             self._news.clear()
-            node = self._node
-            if node is None:
+            if not self._known:
                 continue
+            node = self._node
             self._configure()
             try:
                 await self._labels.publish(node)

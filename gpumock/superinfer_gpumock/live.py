@@ -65,6 +65,14 @@ class LiveNode:
             _replace(self._source_file, digest)
         return True
 
+    def remove(self) -> bool:
+        """This node is no mock any more; True when it was one."""
+        with self._locked():
+            there = self.description_file.exists()
+            for file in (self._source_file, self.description_file, self.flat_file):
+                file.unlink(missing_ok=True)
+        return there
+
     def read(self) -> tuple[Description, MockNode]:
         """What is live now; raises OSError or DescriptionInvalid."""
         description = parse(self.description_file.read_text())

@@ -39,16 +39,16 @@ class NodePublisher:
         self.mig_state = "success"
         """What became of the MIG configuration the node was told; published as a label."""
 
-    async def publish(self, node: MockNode) -> None:
-        """Set the labels of the description; raises KubeError."""
-        labels = dict(node_labels(node))
-        if node.product.mig_profiles:
+    async def publish(self, node: MockNode | None) -> None:
+        """Set the labels of the description, take them away where there is none; raises KubeError."""
+        labels = {} if node is None else dict(node_labels(node))
+        if node is not None and node.product.mig_profiles:
             labels[STATE_LABEL] = self.mig_state
-        if labels == self._published:
+        if labels == (self._published or {}):
             return
         await self._client.apply(NODES, {"metadata": {"name": self._name, "labels": labels}})
         self._published = labels
-        _LOG.info("MOCK labels published for %s", node.product.label)
+        _LOG.info("MOCK labels published: %s", "none" if node is None else node.product.label)
 
     async def follow_labels(self, told: Callable[[Wishes], None]) -> None:
         """Call `told` with what the node's labels ask for, now and when they change; for ever."""

@@ -53,18 +53,24 @@ async def run(options: argparse.Namespace, stop: asyncio.Event) -> None:
     live = LiveNode(options.dir)
     install_library(options.library, options.dir)
 
-    def refresh() -> bool:
+    def refresh() -> None:
         found = source.find()
-        return found is not None and live.install(found, options.node_name)
+        if found is not None:
+            live.install(found, options.node_name)
+        elif source.label is not None and live.version() is not None:
+            live.remove()
 
     async with contextlib.AsyncExitStack() as stack:
         cluster = None
-        if not options.no_kube:
+        if options.no_kube:
+            source.label = ""
+        else:
             client = KubeClient.connect(field_manager=FIELD_MANAGER, kubeconfig=options.kubeconfig)
             stack.push_async_callback(client.close)
             places = Places(options.registry_dir, options.plugins_dir, options.cdi_dir)
             cluster = ClusterSide(client, source, live, places)
         on_node = None if cluster is None else cluster.take
+        options.dir.mkdir(parents=True, exist_ok=True)
         daemon = PluginDaemon(live, options.kubelet_dir, on_node=on_node, refresh=refresh)
         tasks = [asyncio.create_task(daemon.run()), asyncio.create_task(stop.wait())]
         if cluster is not None:

@@ -16,15 +16,15 @@ LABEL: Final = "gpumock.superinfer.dev/description"
 
 @dataclass(slots=True)
 class Source:
-    """Where a node's description comes from; `label` is set when the node's label changes."""
+    """Where a node's description comes from; `label` is what the node's says, None until that is known."""
 
     node_name: str
     directory: Path | None = None
     file: Path | None = None
-    label: str = ""
+    label: str | None = None
 
     def find(self) -> str | None:
-        """The JSON; None where this node is no mock; raises DescriptionInvalid for an unknown name."""
+        """The JSON; None where there is none; raises DescriptionInvalid for an unknown name."""
         if self.file is not None:
             return self.file.read_text()
         named = self._read(self.node_name)

@@ -172,6 +172,17 @@ async def test_a_changed_description_changes_the_offer_and_a_bad_one_does_not() 
         )
 
 
+async def test_a_node_that_is_not_described_any_more_offers_nothing() -> None:
+    async with running("h200-nvswitch") as rig:
+        await rig.kubelet.until(lambda: len(rig.kubelet.healthy(WHOLE)) == 8)
+        text = rig.source.read_text()
+        rig.source.unlink()
+        await rig.kubelet.until(lambda: rig.kubelet.devices[WHOLE] == {})
+        assert not rig.live.flat_file.exists()
+        rig.source.write_text(text)
+        await rig.kubelet.until(lambda: len(rig.kubelet.healthy(WHOLE)) == 8)
+
+
 async def test_allocate_makes_exactly_the_asked_devices_visible() -> None:
     async with running("h100-mixed-mig") as rig:
         await rig.kubelet.until(lambda: THREE in rig.kubelet.devices)

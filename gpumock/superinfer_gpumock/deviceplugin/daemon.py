@@ -29,15 +29,15 @@ class PluginDaemon:
         self,
         live: LiveNode,
         directory: Path,
-        on_node: Callable[[MockNode], Awaitable[None]] | None = None,
-        refresh: Callable[[], bool] | None = None,
+        on_node: Callable[[MockNode | None], Awaitable[None]] | None = None,
+        refresh: Callable[[], None] | None = None,
     ) -> None:
         """Plugins for `live` in the kubelet's `directory`.
 
         Args:
             live: what is offered.
             directory: the kubelet's directory of device plugin sockets.
-            on_node: awaited with every new description, e.g. to publish labels.
+            on_node: awaited with every new description, e.g. to publish labels; None: not described any more.
             refresh: called before every look, e.g. to take in a changed source; may raise DescriptionInvalid.
         """
         self._live = live
@@ -58,9 +58,9 @@ class PluginDaemon:
                     if self._refresh is not None:
                         self._refresh()
                     version = self._live.version()
-                    if version is not None and version != seen:
-                        node = self._live.read()[1]
-                        self._take(node, offered(node), tasks)
+                    if version != seen:
+                        node = None if version is None else self._live.read()[1]
+                        self._take(node, {} if node is None else offered(node), tasks)
                         seen, problem = version, ""
                         if self._on_node is not None:
                             await self._on_node(node)
@@ -71,9 +71,9 @@ class PluginDaemon:
                 await asyncio.sleep(_LOOK_S)
 
     def _take(
-        self, node: MockNode, resources: Mapping[str, tuple[Device, ...]], tasks: asyncio.TaskGroup
+        self, node: MockNode | None, resources: Mapping[str, tuple[Device, ...]], tasks: asyncio.TaskGroup
     ) -> None:
-        self._node = node
+        self._node = node or self._node
         for resource in set(self.plugins) | set(resources):
             devices = resources.get(resource, ())
             plugin = self.plugins.get(resource)

@@ -27,10 +27,10 @@ class SlicePublisher:
         self._node_name = node_name
         self._name = f"{node_name}-{DRIVER}"
 
-    async def publish(self, node: MockNode) -> None:
+    async def publish(self, node: MockNode | None) -> None:
         """Make the slice say what the node offers; raises KubeError."""
         current = await self._current()
-        if node.offer is not Offer.DRA:
+        if node is None or node.offer is not Offer.DRA:
             if current is not None:
                 await self._client.delete(RESOURCE_SLICES, self._name)
                 _LOG.info("MOCK ResourceSlice deleted: devices go through the device plugin")
