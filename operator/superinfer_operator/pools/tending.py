@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from superinfer_core.api.v1alpha1 import labels
 from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND, Allocation
-from superinfer_core.placement import Assignment, Ended
+from superinfer_core.placement import Assignment, Ended, EndReason
 from superinfer_core.pods.beside import disruption_budget, executors_service
 from superinfer_kube.errors import Forbidden, Invalid
 from superinfer_kube.informer import Informer, Key
@@ -39,6 +39,16 @@ from superinfer_operator.watching.pools import PoolRecord
 
 _ENDING_GRACE_S: Final = 5
 _TOLD: Final = 8
+_BAD_ENDS: Final = frozenset(
+    {
+        EndReason.DEVICE_UNHEALTHY,
+        EndReason.DEVICE_MISMATCH,
+        EndReason.NODE_LOST,
+        EndReason.NODE_GONE,
+        EndReason.FAILED,
+    }
+)
+"""Ends that nobody asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +263,7 @@ class PoolTender:
 
     async def _end(self, work: PoolWork, pods: Sequence[ExecutorPod]) -> None:
         by_key = {pod.key: pod for pod in pods}
-        told: dict[str, list[str]] = {}
+        told: dict[EndReason, list[str]] = {}
         for ended, grace_s in (
             *((ended, None) for ended in work.drain),
             *((ended, 0 if ended.force else _ENDING_GRACE_S) for ended in work.delete),
@@ -264,11 +274,12 @@ class PoolTender:
             if not await self._writer.delete_pod(pod.namespace, pod.name, pod.uid, grace_s=grace_s):
                 continue
             self._cluster.note_deleting(pod)
-            told.setdefault(ended.reason.value, []).append(f"{pod.name} ({ended.message})")
+            told.setdefault(ended.reason, []).append(f"{pod.name} ({ended.message})")
         for reason, names in told.items():
             about = _about(work.setup.record)
             note = f"ending {_listed(names)}"
-            happening = Happening(about, EventType.NORMAL, reason, "EndExecutor", note)
+            kind = EventType.WARNING if reason in _BAD_ENDS else EventType.NORMAL
+            happening = Happening(about, kind, reason.value, "EndExecutor", note)
             await self._recorder.record(happening, self._recorder.now())
 
     async def _tell(self, work: PoolWork, now: Now) -> bool:

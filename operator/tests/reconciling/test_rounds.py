@@ -173,6 +173,8 @@ async def test_a_lost_node_is_replaced_after_its_grace_and_not_before(world):
     kept = {pod.name: pod.node for pod in world.cluster.executors(0) if not pod.terminating}
     assert list(kept) == ["p-0-2"]
     assert kept["p-0-2"] != lost
+    types = {event["reason"]: event["type"] for event in world.events}
+    assert (types["NodeLost"], types["ExecutorCreated"]) == ("Warning", "Normal")
 
 
 async def test_a_cordoned_node_keeps_what_it_has_and_gets_nothing_new(world):
