@@ -48,6 +48,16 @@ class Group:
 
 
 @dataclass(slots=True, eq=False)
+class Crowd:
+    """The nodes of a group: those nobody could tell apart, and those with unhealthy devices."""
+
+    group: Group | None
+    alike: list["FleetNode"]
+    apart: list["FleetNode"]
+    names: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
 class FleetNode:
     """One node with what is taken of it.
 
@@ -112,6 +122,7 @@ class Fleet:
         self._facts: dict[Facts, tuple[Facts, int]] = {}
         self._kinds: dict[object, tuple[NodeKind, int]] = {}
         self._profiles: dict[int, object] = {}
+        self._crowds: list[Crowd] | None = None
         for node in sorted(nodes, key=lambda node: node.name):
             self.numbers[node.name] = len(self.nodes)
             self.nodes.append(None)
@@ -209,6 +220,7 @@ class Fleet:
         self._join(node)
 
     def _leave(self, node: FleetNode) -> None:
+        self._crowds = None
         group, node.group = node.group, None
         if group is None:
             return
@@ -217,6 +229,7 @@ class Fleet:
             del self.groups[(group.facts_number, group.kind_number, group.states)]
 
     def _join(self, node: FleetNode) -> None:
+        self._crowds = None
         if node.standing is not None:
             return
         states = node.devices.key(node.kind)
@@ -232,17 +245,24 @@ class Fleet:
             numbers = set(group.heap)
             group.heap[:] = sorted(n for n in numbers if self._listed(n, group))
 
-    def by_group(self) -> Iterator[tuple[Group | None, list[FleetNode]]]:
-        """All nodes by group, those that get nothing new as a group of None; by name within each."""
-        found: dict[int, tuple[Group | None, list[FleetNode]]] = {}
-        for node in self.nodes:
-            if node is not None:
-                key = id(node.group)
-                if key in found:
-                    found[key][1].append(node)
+    def by_group(self) -> list[Crowd]:
+        """All nodes by group, those that get nothing new together; remembered until something changes."""
+        if self._crowds is None:
+            found: dict[int, Crowd] = {}
+            for node in self.nodes:
+                if node is None:
+                    continue
+                crowd = found.get(id(node.group))
+                if crowd is None:
+                    crowd = found[id(node.group)] = Crowd(node.group, [], [])
+                if node.group is None or node.devices.unhealthy:
+                    crowd.apart.append(node)
                 else:
-                    found[key] = (node.group, [node])
-        return iter(found.values())
+                    crowd.alike.append(node)
+            for crowd in found.values():
+                crowd.names = [node.node.name for node in crowd.alike]
+            self._crowds = list(found.values())
+        return self._crowds
 
     def first_of(self, group: Group, but: set[str]) -> FleetNode | None:
         """The first node of a group, by name, that is not one of `but`."""

@@ -6,6 +6,7 @@ what a plan creates counts once it is applied as an executor.
 """
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from superinfer_core.api.v1alpha1.chipletpool import FaultDomain
@@ -16,6 +17,7 @@ from superinfer_core.placement.fleet import Fleet
 from superinfer_core.placement.node import Node
 from superinfer_core.placement.outcome import LayoutAdvice, Plan, Unplaced
 from superinfer_core.placement.pool_plan import Place, PlanDraft, PoolPlanner, pool_order
+from superinfer_core.placement.refusals import Explanation
 from superinfer_core.placement.snapshot import (
     ForeignUse,
     HoldDown,
@@ -23,7 +25,7 @@ from superinfer_core.placement.snapshot import (
     RunningExecutor,
     Snapshot,
 )
-from superinfer_core.placement.standing import failing, next_holds
+from superinfer_core.placement.standing import failing, next_holds, node_domain
 
 _SPREAD_LEVELS = {FaultDomain.ZONE: "zone", FaultDomain.RACK: "rack", FaultDomain.CLIQUE: "clique"}
 
@@ -59,6 +61,8 @@ class PlacementIndex:
         self.executors = {executor.name: executor for executor in snapshot.executors}
         self.of_pool: dict[str, dict[str, RunningExecutor]] = {}
         self.of_node: dict[str, dict[str, RunningExecutor]] = {}
+        self._stale: set[str] = set()
+        self._dirty: set[str] = set()
         for executor in snapshot.executors:
             self._list(executor)
         self.foreign: dict[str, tuple[ForeignUse, ...]] = {}
@@ -66,12 +70,12 @@ class PlacementIndex:
             self.foreign[use.node] = (*self.foreign.get(use.node, ()), use)
         self.holds: dict[str, HoldDown] = dict(snapshot.memory.holds)
         self.failed: dict[str, dict[str, str]] = {}
-        self._stale: set[str] = set(self.nodes)
         self._waiting: dict[str, Unplaced] = {}
-        self._dirty: set[str] = set(self.pools) | set(self.of_pool)
+        self._dirty |= self.pools.keys()
         self._away: set[str] = {node.name for node in snapshot.nodes if not node.ready}
         self._held_on: dict[str, str] = {}
         self._places: dict[str, Place] = {}
+        self._explained: dict[str, tuple[Explanation, set[str]]] = {}
         self._freed = False
         self._rebuild()
 
@@ -90,12 +94,15 @@ class PlacementIndex:
             self._touch_node(name)
             self.failed.pop(name, None)
         for node in change.nodes:
+            before = self.nodes.get(node.name)
             self.nodes[node.name] = node
             (self._away.discard if node.ready else self._away.add)(node.name)
-            self._touch_node(node.name)
+            self._stale.add(node.name)
+            if before is None or _judged_otherwise(before, node):
+                self._touch_node(node.name)
         for name, uses in change.foreign.items():
             self.foreign[name] = uses
-            self._touch_node(name)
+            self._stale.add(name)
         for key in change.gone_pools:
             self.pools.pop(key, None)
             self._dirty.add(key)
@@ -114,7 +121,15 @@ class PlacementIndex:
         gone = sorted(key for key in dirty if key not in self.pools)
         draft = PlanDraft()
         planner = PoolPlanner(
-            self.fleet, self.fitting, self.nodes, self.failed, self.settings, now, self.of_node, self._places
+            self.fleet,
+            self.fitting,
+            self.nodes,
+            self.failed,
+            self.settings,
+            now,
+            self.of_node,
+            self._places,
+            self._explain,
         )
         for key in gone:
             planner.end(key, tuple(self.of_pool.get(key, {}).values()), draft)
@@ -123,6 +138,8 @@ class PlacementIndex:
         planner.fill(draft)
         for key in dirty:
             self._waiting.pop(key, None)
+        for key in self._explained.keys() - self._waiting.keys() - {one.pool for one in draft.unplaced}:
+            del self._explained[key]
         draft.unplaced.extend(self._waiting.values())
         self._waiting = {unplaced.pool: unplaced for unplaced in draft.unplaced}
         advice = tuple(advise(self.fleet, self.pools, draft.unplaced)) if draft.unplaced else ()
@@ -143,6 +160,18 @@ class PlacementIndex:
             plan, advice=advice, memory=PlannerMemory(dict(self.holds)), wake_at=min(wake, default=None)
         )
 
+    def _explain(self, pool: PoolDemand, count: int, touched: set[str]) -> Unplaced:
+        """Why executors have no place: what was found before, looked at again where something changed."""
+        known = self._explained.get(pool.key)
+        if known is None or known[0].pool is not pool:
+            known = self._explained[pool.key] = (Explanation(self.fleet, self.fitting, pool), set())
+        else:
+            known[0].update(known[1] | touched)
+        # What this plan takes is given back before the next one.
+        known[1].clear()
+        known[1].update(touched)
+        return known[0].unplaced(count)
+
     def nodes_with_room(self, chiplet: ChipletDemand) -> int:
         """How many nodes could hold one more such chiplet after the last plan, whoever asks for it."""
         choices = self.fitting.choices(chiplet)
@@ -156,9 +185,8 @@ class PlacementIndex:
         self.executors[executor.name] = executor
         self.of_pool.setdefault(executor.pool, {})[executor.name] = executor
         self.of_node.setdefault(executor.node, {})[executor.name] = executor
-        if hasattr(self, "_dirty"):
-            self._dirty.add(executor.pool)
-            self._stale.add(executor.node)
+        self._dirty.add(executor.pool)
+        self._stale.add(executor.node)
 
     def _unlist(self, name: str) -> None:
         executor = self.executors.pop(name, None)
@@ -174,10 +202,26 @@ class PlacementIndex:
         self._stale.add(name)
         self._dirty |= {executor.pool for executor in self.of_node.get(name, {}).values()}
 
+    def _touch_holders(self, name: str, domains: AbstractSet[str]) -> None:
+        """Plan the pools anew whose executors are hit by, or freed from, a failure of these domains."""
+        if node_domain(name) in domains:
+            self._touch_node(name)
+            return
+        devices = {domain.partition("/")[2] for domain in domains}
+        topology = self.nodes[name].topology
+        for gpu in topology.gpus if topology is not None else ():
+            if gpu.uuid in devices:
+                devices.update(instance.uuid for instance in gpu.instances)
+        for executor in self.of_node.get(name, {}).values():
+            held = {device.partition(":")[0] for device in executor.held_devices}
+            if held & devices or not held:
+                self._dirty.add(executor.pool)
+
     def _rebuild(self) -> None:
         """Make the fleet anew: pools ask about labels it does not know."""
         self.fleet = Fleet(self.nodes.values(), self._labels(), self._domains(), self.settings)
         self._label_keys = frozenset(self.fleet.label_keys)
+        self._explained.clear()
         mix: dict[ChipletDemand, int] = {}
         wanted = ((pool.chiplet, pool.replicas) for pool in self.pools.values())
         for chiplet, weight in wanted if self._typical is None else self._typical:
@@ -209,7 +253,7 @@ class PlacementIndex:
                 self.failed[name] = found
                 self._held_on.update(dict.fromkeys(found, name))
             if before.keys() != found.keys():
-                self._touch_node(name)
+                self._touch_holders(name, before.keys() ^ found.keys())
         if self.failed or self.holds:
             known = {domain for found in self.failed.values() for domain in found}
             self.holds = next_holds(self.holds, known, self.settings, now)
@@ -217,6 +261,8 @@ class PlacementIndex:
             node = self.nodes[name]
             executors = _ordered(self.of_node.get(name, {}).values())
             self.fleet.renew(node, executors, self.foreign.get(name, ()), self.holds, now)
+        for _, pending in self._explained.values():
+            pending.update(self._stale, due)
         self._stale.clear()
 
     def _due(self, now: float) -> set[str]:
@@ -229,6 +275,18 @@ class PlacementIndex:
 
 def _ordered(executors: Iterable[RunningExecutor]) -> tuple[RunningExecutor, ...]:
     return tuple(sorted(executors, key=lambda executor: (executor.slot, executor.incarnation, executor.name)))
+
+
+def _judged_otherwise(before: Node, after: Node) -> bool:
+    """Whether executors on a node may be judged otherwise than before; failures are looked at elsewhere."""
+    if before.taints != after.taints or before.labels != after.labels:
+        return True
+    old, new = before.topology, after.topology
+    if old is new:
+        return False
+    if old is None or new is None or old.links != new.links:
+        return True
+    return [gpu.uuid for gpu in old.gpus] != [gpu.uuid for gpu in new.gpus]
 
 
 def _with_layouts(unplaced: Unplaced, advice: Iterable[LayoutAdvice]) -> Unplaced:

@@ -4,7 +4,7 @@ Promise: pools are taken by priority, then larger chiplets first (they fit in fe
 uid. Nothing here reads the API; the fleet it is given is changed, and `touched` says where.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
@@ -33,7 +33,6 @@ from superinfer_core.placement.outcome import (
     Unplaced,
 )
 from superinfer_core.placement.peers import peer_slots
-from superinfer_core.placement.refusals import explain
 from superinfer_core.placement.search import Search, admits
 from superinfer_core.placement.snapshot import ExecutorPhase, PlannerSettings, RunningExecutor
 from superinfer_core.placement.spread import Spread
@@ -107,11 +106,13 @@ class PoolPlanner:
         now: float,
         of_node: Mapping[str, Mapping[str, RunningExecutor]],
         places: dict[str, Place],
+        explain: Callable[[PoolDemand, int, set[str]], Unplaced],
     ) -> None:
         self._fleet, self._fitting, self._nodes = fleet, fitting, nodes
         self._failed, self._settings, self._now = failed, settings, now
         self._of_node = of_node
         self._known = places
+        self._explain = explain
         self._open: list[tuple[PoolDemand, Decision]] = []
         self.touched: set[str] = set()
 
@@ -160,7 +161,7 @@ class PoolPlanner:
         made = self._search(pool, decision.wants, kept)
         left = len(decision.wants) - len(made)
         if left:
-            draft.unplaced.append(explain(self._fleet, self._fitting, pool, left))
+            draft.unplaced.append(self._explain(pool, left, self.touched))
         return made
 
     def _surge(

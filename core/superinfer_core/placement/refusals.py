@@ -4,7 +4,8 @@ Promise: complete (each node of the fleet appears in exactly one refusal) and de
 constraint in the order a person would check is named: the node, its labels, its hardware, what is free.
 """
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
 from superinfer_core.placement.demand import ChipletDemand, PoolDemand
@@ -18,49 +19,78 @@ from superinfer_core.placement.search import admits, device_count, first_differe
 _ORDER: Mapping[Constraint, int] = {constraint: place for place, constraint in enumerate(Constraint)}
 
 
-def explain(fleet: Fleet, fitting: Fitting, pool: PoolDemand, count: int) -> Unplaced:
-    """Why `count` executors of a pool have no place."""
-    found: dict[tuple[Constraint, str], list[str]] = {}
-    judge = _Judge(fleet, fitting, pool)
-    total = 0
-    for group, nodes in fleet.by_group():
-        total += len(nodes)
-        common = judge.common(group, nodes[0]) if group is not None else None
-        for refusal, names in _told_apart(judge, common, nodes):
-            found.setdefault((refusal.constraint, refusal.message), []).extend(names)
-    if not total:
-        message = f"the cluster has no nodes for {count} executors of {pool.key}"
-        return Unplaced(pool.key, count, Constraint.NO_NODES, message, ())
-    refusals = tuple(
-        NodeRefusal(constraint, message, tuple(sorted(names)))
-        for (constraint, message), names in sorted(
-            found.items(), key=lambda item: (-_ORDER[item[0][0]], -len(item[1]), item[0][1])
-        )
-    )
-    told = ", ".join(f"{len(refusal.nodes)} {refusal.message}" for refusal in refusals[:6])
-    if len(refusals) > 6:
-        told += f", {sum(len(refusal.nodes) for refusal in refusals[6:])} for other reasons"
-    wanted = "one more executor" if count == 1 else f"{count} more executors"
-    message = f"0/{total} nodes can take {wanted}: {told}"
-    return Unplaced(pool.key, count, refusals[0].constraint, message, refusals)
+Reason = tuple[Constraint, str]
 
 
-def _told_apart(
-    judge: "_Judge", common: Misfit | None, nodes: list[FleetNode]
-) -> Iterator[tuple[Misfit, list[str]]]:
-    """What nodes of a group do not meet: the same for all, but for those with unhealthy devices."""
-    if common is None:
-        for node in nodes:
-            yield judge.refusal(node), [node.node.name]
-        return
-    alike = []
-    for node in nodes:
-        if node.devices.unhealthy:
-            yield judge.refusal(node), [node.node.name]
-        else:
-            alike.append(node.node.name)
-    if alike:
-        yield common, alike
+class Explanation:
+    """Why no node takes another executor of one pool; kept up to date node by node.
+
+    Made anew where the pool or the fleet as a whole is another.
+    """
+
+    def __init__(self, fleet: Fleet, fitting: Fitting, pool: PoolDemand) -> None:
+        self.pool = pool
+        self._fleet, self._fitting = fleet, fitting
+        self._names: dict[Reason, list[str]] = {}
+        self._reason: dict[str, Reason] = {}
+        self._told: dict[Reason, NodeRefusal] = {}
+        judge = _Judge(fleet, fitting, pool)
+        for crowd in fleet.by_group():
+            common = judge.common(crowd.group, crowd.alike[0]) if crowd.alike and crowd.group else None
+            if common is not None:
+                reason = (common.constraint, common.message)
+                self._names.setdefault(reason, []).extend(crowd.names)
+                self._reason.update(dict.fromkeys(crowd.names, reason))
+            for node in crowd.apart if common is not None else (*crowd.alike, *crowd.apart):
+                refusal = judge.refusal(node)
+                reason = (refusal.constraint, refusal.message)
+                self._names.setdefault(reason, []).append(node.node.name)
+                self._reason[node.node.name] = reason
+        for names in self._names.values():
+            names.sort()
+
+    def update(self, names: Iterable[str]) -> None:
+        """Look at these nodes again; some may be gone or new."""
+        judge = _Judge(self._fleet, self._fitting, self.pool)
+        for name in names:
+            node = self._fleet.get(name)
+            refusal = judge.refusal(node) if node is not None else None
+            reason = (refusal.constraint, refusal.message) if refusal is not None else None
+            before = self._reason.pop(name, None)
+            if reason is not None:
+                self._reason[name] = reason
+            if reason == before:
+                continue
+            if before is not None:
+                listed = self._names[before]
+                del listed[bisect_left(listed, name)]
+                self._told.pop(before, None)
+                if not listed:
+                    del self._names[before]
+            if reason is not None:
+                insort(self._names.setdefault(reason, []), name)
+                self._told.pop(reason, None)
+
+    def unplaced(self, count: int) -> Unplaced:
+        """The explanation of `count` executors without a place."""
+        total = len(self._reason)
+        if not total:
+            message = f"the cluster has no nodes for {count} executors of {self.pool.key}"
+            return Unplaced(self.pool.key, count, Constraint.NO_NODES, message, ())
+        order = sorted(self._names, key=lambda one: (-_ORDER[one[0]], -len(self._names[one]), one[1]))
+        refusals = tuple(self._refusal(reason) for reason in order)
+        told = ", ".join(f"{len(refusal.nodes)} {refusal.message}" for refusal in refusals[:6])
+        if len(refusals) > 6:
+            told += f", {sum(len(refusal.nodes) for refusal in refusals[6:])} for other reasons"
+        wanted = "one more executor" if count == 1 else f"{count} more executors"
+        message = f"0/{total} nodes can take {wanted}: {told}"
+        return Unplaced(self.pool.key, count, refusals[0].constraint, message, refusals)
+
+    def _refusal(self, reason: Reason) -> NodeRefusal:
+        told = self._told.get(reason)
+        if told is None:
+            told = self._told[reason] = NodeRefusal(*reason, tuple(self._names[reason]))
+        return told
 
 
 class _Judge:
