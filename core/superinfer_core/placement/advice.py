@@ -8,6 +8,7 @@ into account what the advice before it already makes room for.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
 from superinfer_core.placement.demand import PoolDemand
@@ -39,6 +40,7 @@ class _Config:
     layout: Layout
 
 
+@cache
 def named_layouts(product: GpuProduct) -> tuple[tuple[str, Layout], ...]:
     """mig-parted's configurations for a product: one profile everywhere, balanced, or MIG off."""
     found: list[tuple[str, Layout]] = [("all-disabled", ())]
@@ -135,7 +137,11 @@ def _options(
     if not wanted:
         return
     whole_node = len(idle) == len(gpus)
+    asked = {pool.chiplet.profile for pool in wanted}
     for config in (_Config(name, layout) for name, layout in named_layouts(product)):
+        # None stands for whole GPUs, which a layout without instances gives.
+        if not asked.intersection([name for name, _ in config.layout] or [None]):
+            continue
         helped = _helped(config.layout, len(idle) if whole_node else 1, product, node, wanted, missing)
         if not helped or (not config.layout and not whole_node):
             continue

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from superinfer_core.api.v1alpha1.chipletpool import FaultDomain
+from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, FaultDomain
 from superinfer_core.placement.advice import advise
 from superinfer_core.placement.demand import ChipletDemand, PoolDemand
 from superinfer_core.placement.fit import Fitting
@@ -18,6 +18,7 @@ from superinfer_core.placement.node import Node
 from superinfer_core.placement.outcome import LayoutAdvice, Plan, Unplaced
 from superinfer_core.placement.pool_plan import Place, PlanDraft, PoolPlanner, pool_order
 from superinfer_core.placement.refusals import Explanation
+from superinfer_core.placement.search import admits
 from superinfer_core.placement.snapshot import (
     ForeignUse,
     HoldDown,
@@ -76,12 +77,10 @@ class PlacementIndex:
         self._held_on: dict[str, str] = {}
         self._places: dict[str, Place] = {}
         self._explained: dict[str, tuple[Explanation, set[str]]] = {}
-        self._freed = False
         self._rebuild()
 
     def apply(self, change: Change) -> None:
         """Take in a difference."""
-        self._freed |= bool(change.nodes or change.gone_nodes or change.foreign or change.gone_pools)
         for name in change.gone_executors:
             self._unlist(name)
         for executor in change.executors:
@@ -114,9 +113,12 @@ class PlacementIndex:
 
     def plan(self, now: float) -> Plan:
         """The plan for what has changed since the last one, at first for everything."""
-        self._refresh(now)
-        # Whoever waits for room is tried again when there may be more of it.
-        dirty = self._dirty | self._waiting.keys() if self._freed else set(self._dirty)
+        refreshed = self._refresh(now)
+        # Whoever waits for room is tried again when a node that was looked at anew has some.
+        dirty = set(self._dirty)
+        for key in self._waiting.keys() - dirty:
+            if key not in self.pools or self._may_have_room(self.pools[key], refreshed):
+                dirty.add(key)
         known = [self.pools[key] for key in dirty if key in self.pools]
         gone = sorted(key for key in dirty if key not in self.pools)
         draft = PlanDraft()
@@ -140,13 +142,14 @@ class PlacementIndex:
             self._waiting.pop(key, None)
         for key in self._explained.keys() - self._waiting.keys() - {one.pool for one in draft.unplaced}:
             del self._explained[key]
-        draft.unplaced.extend(self._waiting.values())
+        draft.unplaced += [
+            self._explain(self.pools[key], one.count, planner.touched) for key, one in self._waiting.items()
+        ]
         self._waiting = {unplaced.pool: unplaced for unplaced in draft.unplaced}
         advice = tuple(advise(self.fleet, self.pools, draft.unplaced)) if draft.unplaced else ()
         # What is to be done may fail to happen: until it shows, the pool is planned again.
         self._dirty = {one.pool for one in draft.create}
         self._dirty |= {one.pool for one in (*draft.drain, *draft.delete)}
-        self._freed = False
         self._stale |= planner.touched
         plan = draft.plan()
         wake = [hold.until for hold in self.holds.values() if now < hold.until < float("inf")]
@@ -159,6 +162,21 @@ class PlacementIndex:
         return replace(
             plan, advice=advice, memory=PlannerMemory(dict(self.holds)), wake_at=min(wake, default=None)
         )
+
+    def _may_have_room(self, pool: PoolDemand, names: Iterable[str]) -> bool:
+        """Whether one of these nodes could take an executor of a pool that found no place before."""
+        if pool.chiplet.shape is ChipletShape.CPU:
+            return True
+        choices = self.fitting.choices(pool.chiplet)
+        judge = admits(pool, self.fleet.label_keys)
+        for name in names:
+            node = self.fleet.get(name)
+            group = node.group if node is not None else None
+            if group is None or not judge(group.facts):
+                continue
+            if choices.of(group.kind, group.kind_number, group.states) is not None:
+                return True
+        return False
 
     def _explain(self, pool: PoolDemand, count: int, touched: set[str]) -> Unplaced:
         """Why executors have no place: what was found before, looked at again where something changed."""
@@ -192,7 +210,6 @@ class PlacementIndex:
         executor = self.executors.pop(name, None)
         if executor is not None:
             self._places.pop(name, None)
-            self._freed = True
             self.of_pool[executor.pool].pop(name, None)
             self.of_node[executor.node].pop(name, None)
             self._dirty.add(executor.pool)
@@ -241,10 +258,9 @@ class PlacementIndex:
         levels = {level for pool in self.pools.values() for level in pool.spread}
         return frozenset(name for level, name in _SPREAD_LEVELS.items() if level in levels)
 
-    def _refresh(self, now: float) -> None:
-        """Bring stale nodes up to date, those whose damping or patience has ended among them."""
+    def _refresh(self, now: float) -> list[str]:
+        """Bring stale nodes up to date, those whose damping or patience has ended among them; which."""
         due = self._due(now)
-        self._freed |= bool(due)
         names = sorted((self._stale | due) & self.nodes.keys())
         for name in names:
             before = self.failed.pop(name, {})
@@ -264,6 +280,7 @@ class PlacementIndex:
         for _, pending in self._explained.values():
             pending.update(self._stale, due)
         self._stale.clear()
+        return names
 
     def _due(self, now: float) -> set[str]:
         """Nodes that change by time alone: patience or a hold-down has ended."""
