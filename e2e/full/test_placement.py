@@ -111,6 +111,7 @@ def test_two_linked_gpus_are_a_bridged_pair(made: Callable[[Object], list[Object
     assert len(got) == 2
     assert got <= set(PAIRS)
     _as_told("pairs", holdings)
+    assert hardware.planned(f"{SHOP}/pairs") == _told("pairs"), "`superinfer plan` says what the status says"
 
 
 def test_an_error_in_an_instance_moves_its_executor_alone(made: Callable[[Object], list[Object]]) -> None:

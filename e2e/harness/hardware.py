@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -143,3 +144,16 @@ def pool(name: str, namespace: str, product: str, replicas: int, **spec: Any) ->
 def two_linked_gpus() -> dict[str, Any]:
     """A chiplet of two GPUs that must be linked."""
     return {"shape": "GPU", "count": 2, "interconnect": "NVLinkRequired"}
+
+
+def planned(pool: str) -> dict[str, list[str]]:
+    """Devices by executor as `superinfer plan` finds them in what kubectl prints."""
+    kinds = "nodes,nodetopologies,chipletpools,pods,slocontracts"
+    objects = kubectl("get", kinds, "--all-namespaces", "--output=yaml")
+    command = [str(layout.ROOT / ".venv" / "bin" / "superinfer"), "plan", "-f", "-", "--output", "json"]
+    done = subprocess.run(command, input=objects, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    kept: list[Object] = json.loads(done.stdout)["keep"]
+    return {
+        item["executor"].rpartition("/")[2]: sorted(item["devices"]) for item in kept if item["pool"] == pool
+    }
