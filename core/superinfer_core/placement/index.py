@@ -8,6 +8,7 @@ what a plan creates counts once it is applied as an executor.
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, FaultDomain
 from superinfer_core.placement.advice import advise
@@ -152,16 +153,19 @@ class PlacementIndex:
         self._dirty |= {one.pool for one in (*draft.drain, *draft.delete)}
         self._stale |= planner.touched
         plan = draft.plan()
-        wake = [hold.until for hold in self.holds.values() if now < hold.until < float("inf")]
+        if advice:
+            plan = replace(plan, unplaced=tuple(_with_layouts(one, advice) for one in plan.unplaced))
+        memory = PlannerMemory(dict(self.holds))
+        return replace(plan, advice=advice, memory=memory, wake_at=self._wake_at(now))
+
+    def _wake_at(self, now: float) -> float | None:
+        """When patience with a node or a hold-down ends."""
+        moments = [hold.until for hold in self.holds.values() if now < hold.until < inf]
         for name in self._away:
             since = self.nodes[name].not_ready_since
             if since is not None and since + self.settings.node_grace_s > now:
-                wake.append(since + self.settings.node_grace_s)
-        if advice:
-            plan = replace(plan, unplaced=tuple(_with_layouts(one, advice) for one in plan.unplaced))
-        return replace(
-            plan, advice=advice, memory=PlannerMemory(dict(self.holds)), wake_at=min(wake, default=None)
-        )
+                moments.append(since + self.settings.node_grace_s)
+        return min(moments, default=None)
 
     def _may_have_room(self, pool: PoolDemand, names: Iterable[str]) -> bool:
         """Whether one of these nodes could take an executor of a pool that found no place before."""
