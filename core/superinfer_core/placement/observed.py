@@ -5,9 +5,7 @@ tables of known products. `HardwareFacts` makes equal parts of different nodes o
 planning large clusters fast; use one for all nodes.
 """
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Final
+from collections.abc import Sequence
 
 from superinfer_core.api.v1alpha1 import nodetopology as api
 from superinfer_core.placement.geometry import MigProfile, product_named
@@ -21,11 +19,6 @@ from superinfer_core.placement.node import (
     MigInstance,
     RecoveryAction,
     Topology,
-)
-
-_ACTIONS: Final[Mapping[str, RecoveryAction]] = MappingProxyType(
-    {action.value: action for action in RecoveryAction}
-    | {"Reset": RecoveryAction.GPU_RESET, "Reboot": RecoveryAction.NODE_REBOOT}
 )
 
 
@@ -96,4 +89,4 @@ def _health(health: api.DeviceHealth | None) -> Health:
     if health.state is api.HealthState.HEALTHY and action == "None":
         return HEALTHY
     reason = health.reason or (f"Xid{health.xid}" if health.xid is not None else "")
-    return Health(HealthState(health.state.value), reason, _ACTIONS[action])
+    return Health(HealthState(health.state.value), reason, RecoveryAction(action))
