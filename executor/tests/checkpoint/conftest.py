@@ -180,15 +180,17 @@ def tight(
 
 
 @pytest.fixture
-def engine(roomy: SavingEngine) -> SavingEngine:
+def engine(roomy: SavingEngine) -> Iterator[SavingEngine]:
     roomy.clear()
-    return roomy
+    yield roomy
+    kv_transfer_state._KV_CONNECTOR_AGENT = None  # engines of other tests have none
 
 
 @pytest.fixture
-def tight_engine(tight: SavingEngine) -> SavingEngine:
+def tight_engine(tight: SavingEngine) -> Iterator[SavingEngine]:
     tight.clear()
-    return tight
+    yield tight
+    kv_transfer_state._KV_CONNECTOR_AGENT = None
 
 
 @pytest.fixture
