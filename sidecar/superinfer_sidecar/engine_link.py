@@ -146,6 +146,10 @@ class EngineConnection:
         self._hung_until_s = asyncio.get_running_loop().time() + self._penalty_s
         self._give_up.set()
 
+    def drop(self) -> None:
+        """The engine that is connected ends; its socket will close, but that can take a second."""
+        self._give_up.set()
+
     async def run_for_ever(self) -> None:
         """Connect, serve, and start over, until cancelled."""
         retry_s = _FIRST_RETRY_S

@@ -15,6 +15,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from superinfer_proto.processes import is_ending
 from superinfer_proto.v1 import engine_pb2, sidecar_pb2, work_pb2
 from superinfer_sidecar.backpressure import tick_ms
 from superinfer_sidecar.book import Book, Bounds
@@ -250,7 +251,9 @@ class Sidecar:
         desk, engine = self.desk, self.desk.engine
         if engine is None:
             return
-        if self._watch.hangs(
+        if engine.pid is not None and is_ending(engine.pid):
+            self._engine.drop()
+        elif self._watch.hangs(
             clock_ms(),
             last_frame_ms=desk.last_frame_ms,
             work=desk.book.engine_work(),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from superinfer_core.failover.hang import HangPolicy
+from superinfer_proto.processes import is_ending
 from superinfer_sidecar.service import clock_ms
 
 LONG = 5000
@@ -72,3 +73,29 @@ async def test_an_engine_without_cpu_is_not_taken_for_one_that_hangs(
     await wait_until(lambda: len(ingress.tokens("r")) > said, "the engine to go on")
     assert sidecar.desk.counters.engine_hangs == 0
     assert engine.poll() is None
+
+
+async def test_an_engine_that_ends_is_left_before_its_socket_closes(
+    site, submit_of, body_of, spawn, wait_until, monkeypatch
+):
+    # The kernel shows that a process ends long before it has freed its memory and closed its sockets.
+    engine = spawn("superinfer_executor.stub", "--socket", str(site.socket), "--step-ms", "2")
+    sidecar = await site.start_sidecar()
+    await wait_until(lambda: sidecar.ready, "the engine")
+    ingress = await site.connect()
+    await ingress.send(submit_of("r", body=body_of(LONG)))
+    await wait_until(lambda: ingress.tokens("r"), "the first token")
+    monkeypatch.setattr("superinfer_sidecar.service.is_ending", lambda pid: pid == engine.pid)
+    assert (await ingress.final("r")).error.code == "engine_failed"
+    assert engine.poll() is None
+    assert sidecar.desk.counters.engine_hangs == 0
+
+
+def test_a_process_is_seen_to_end():
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert not is_ending(process.pid)
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert is_ending(process.pid)  # a zombie, until somebody asks for its end
+    process.communicate()
+    assert not is_ending(process.pid)  # nothing to be seen any more

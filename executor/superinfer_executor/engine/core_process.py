@@ -2,7 +2,7 @@
 
 A killed API process otherwise leaves EngineCore generating and writing KV. `install` runs before vLLM
 starts the process; `run_engine_core` runs inside it, spawned or forked. The other way round, `watch` tells of
-EngineCore's death by the kernel's own word: vLLM's monitor takes a thread and some hundred milliseconds more.
+EngineCore's death as soon as the kernel shows it: vLLM's monitor waits until all its memory is freed.
 """
 
 import asyncio
@@ -14,8 +14,12 @@ import signal
 from collections.abc import Callable
 from typing import Any, Final
 
+from superinfer_proto.processes import is_ending
+
 PARENT_PID_ENV: Final = "SUPERINFER_EXECUTOR_PID"
 _PR_SET_PDEATHSIG: Final = 1
+LOOK_S: Final = 0.025
+"""How often a watched process is looked at; a closed pidfd tells too, but only of what is wholly gone."""
 log = logging.getLogger(__name__)
 
 _forked_original: list[Callable[..., None]] = []
@@ -59,24 +63,40 @@ def watch(llm: Any, on_end: Callable[[int], None]) -> Callable[[], None]:
 
 
 def watch_processes(pids: list[int], on_end: Callable[[int], None]) -> Callable[[], None]:
-    """Likewise for any processes; event loop only."""
+    """Likewise for any processes, once for each; event loop only."""
     loop = asyncio.get_running_loop()
     watched: dict[int, int] = {}
+    timer: list[asyncio.TimerHandle] = []
+
+    def forget(pid: int) -> None:
+        descriptor = watched.pop(pid)
+        loop.remove_reader(descriptor)
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+    def ended(pid: int) -> None:
+        if pid in watched:
+            forget(pid)
+            on_end(pid)
+
+    def look() -> None:
+        for pid in [pid for pid in watched if is_ending(pid)]:
+            ended(pid)
+        timer[:] = [loop.call_later(LOOK_S, look)] if watched else []
+
+    def stop() -> None:
+        for pid in list(watched):
+            forget(pid)
+        for handle in timer:
+            handle.cancel()
+
     for pid in pids:
         try:
             watched[pid] = os.pidfd_open(pid)
+            loop.add_reader(watched[pid], ended, pid)
         except ProcessLookupError:
             loop.call_soon(on_end, pid)
         except OSError as error:  # a kernel or a sandbox without it: vLLM's own monitor has to do
             log.info("cannot watch process %d: %s", pid, error)
-    for pid, descriptor in watched.items():
-        loop.add_reader(descriptor, on_end, pid)
-
-    def stop() -> None:
-        while watched:
-            _, descriptor = watched.popitem()
-            loop.remove_reader(descriptor)
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-
+    look()
     return stop
