@@ -32,11 +32,7 @@ def test_links_name_gpus_by_index_whatever_order_they_are_listed_in() -> None:
 
 @pytest.mark.parametrize(
     ("said", "action"),
-    [
-        ("Reset", RecoveryAction.GPU_RESET),
-        ("Reboot", RecoveryAction.NODE_REBOOT),
-        (None, RecoveryAction.NONE),
-    ],
+    [*((action.value, action) for action in RecoveryAction), (None, RecoveryAction.NONE)],
 )
 def test_what_brings_a_gpu_back_is_understood(said: str | None, action: RecoveryAction) -> None:
     health = {"state": "Unhealthy", "xid": 95} | ({"recoveryAction": said} if said else {})
