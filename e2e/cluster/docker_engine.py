@@ -115,7 +115,7 @@ def _install_packages(names: tuple[str, ...]) -> None:
     progress(f"installing {' '.join(names)} from Debian")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     run(["apt-get", "update", "-qq"], env=environment)
-    run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *names], env=environment)
+    run(["apt-get", "install", "-y", "-qq", *names], env=environment)
 
 
 def _may_use(capability: int) -> bool:

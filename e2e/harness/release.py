@@ -103,7 +103,11 @@ def upgrade(*settings: str) -> None:
 
 
 def _options(settings: tuple[str, ...]) -> list[str]:
-    extra = [word for setting in settings for word in ("--set", setting)]
+    # All on one worker, so that the loss of another is the loss of executors alone.
+    pinned = [
+        f"{part}.nodeSelector.kubernetes\\.io/hostname={door_node()}" for part in ("ingress", "operator")
+    ]
+    extra = [word for setting in (*pinned, *settings) for word in ("--set", setting)]
     return ["--namespace", NAMESPACE, "--values", str(VALUES), "--wait", "--timeout", "180s", *extra]
 
 
