@@ -15,6 +15,7 @@ from superinfer_core.placement.advice import advise
 from superinfer_core.placement.demand import ChipletDemand, PoolDemand
 from superinfer_core.placement.fit import Fitting
 from superinfer_core.placement.fleet import Fleet
+from superinfer_core.placement.lifecycle import Decision
 from superinfer_core.placement.node import Node
 from superinfer_core.placement.outcome import LayoutAdvice, Plan, Unplaced
 from superinfer_core.placement.pool_plan import Place, PlanDraft, PoolPlanner, pool_order
@@ -77,6 +78,7 @@ class PlacementIndex:
         self._away: set[str] = {node.name for node in snapshot.nodes if not node.ready}
         self._held_on: dict[str, str] = {}
         self._places: dict[str, Place] = {}
+        self._decisions: dict[str, Decision] = {}
         self._explained: dict[str, tuple[Explanation, set[str]]] = {}
         self._rebuild()
 
@@ -137,8 +139,15 @@ class PlacementIndex:
         for key in gone:
             planner.end(key, tuple(self.of_pool.get(key, {}).values()), draft)
         for pool in sorted(known, key=pool_order):
-            planner.decide(pool, _ordered(self.of_pool.get(pool.key, {}).values()), draft)
+            decision = None if pool.key in self._dirty else self._decisions.get(pool.key)
+            if decision is not None and decision.surge is None:
+                planner.retry(pool, decision)
+            else:
+                planner.decide(pool, _ordered(self.of_pool.get(pool.key, {}).values()), draft)
         planner.fill(draft)
+        self._decisions.update(planner.decisions)
+        for key in gone:
+            self._decisions.pop(key, None)
         for key in dirty:
             self._waiting.pop(key, None)
         for key in self._explained.keys() - self._waiting.keys() - {one.pool for one in draft.unplaced}:

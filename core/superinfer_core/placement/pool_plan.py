@@ -114,6 +114,8 @@ class PoolPlanner:
         self._known = places
         self._explain = explain
         self._open: list[tuple[PoolDemand, Decision]] = []
+        self._retried: set[str] = set()
+        self.decisions: dict[str, Decision] = {}
         self.touched: set[str] = set()
 
     def end(self, key: str, executors: Sequence[RunningExecutor], draft: PlanDraft) -> None:
@@ -129,6 +131,12 @@ class PoolPlanner:
         draft.delete.extend(decision.delete)
         draft.flagged.extend(decision.flagged)
         self._open.append((pool, decision))
+        self.decisions[pool.key] = decision
+
+    def retry(self, pool: PoolDemand, decision: Decision) -> None:
+        """Look again for what a pool lacks; nothing else about it has changed, so only that is told."""
+        self._open.append((pool, decision))
+        self._retried.add(pool.key)
 
     def fill(self, draft: PlanDraft) -> None:
         """Place what the pools lack, missing executors before replacements of running ones."""
@@ -142,6 +150,8 @@ class PoolPlanner:
             if decision.surge is not None and not created.get(pool.key):
                 created[pool.key] = self._surge(pool, decision.surge, kept[pool.key], draft)
         for pool, _ in self._open:
+            if pool.key in self._retried and not created.get(pool.key):
+                continue
             self._write(pool, kept[pool.key], created.get(pool.key, []), draft)
 
     def _write(
