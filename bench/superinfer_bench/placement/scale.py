@@ -132,6 +132,9 @@ def measure(nodes: int, changes: int, seed: int, say: Callable[[str], None]) -> 
     """Plan the whole, then change by change."""
     cluster, pools = big_cluster(nodes), big_pools(nodes)
     say(f"planning {sum(pool.replicas for pool in pools)} executors onto {8 * nodes} GPUs")
+    # A process that lives long does not let the collector walk what stays: the cluster is mostly that.
+    gc.collect()
+    gc.freeze()
     started, cpu = time.perf_counter(), time.process_time()
     index = PlacementIndex(Snapshot(cluster, pools))
     made = index.plan(0.0)
@@ -140,7 +143,6 @@ def measure(nodes: int, changes: int, seed: int, say: Callable[[str], None]) -> 
     live = _Live(index, {pool.key: pool for pool in pools}, random.Random(seed))
     live.do(made)
     index.plan(0.0)
-    # A process that lives long does not let the collector walk what stays: an index is mostly that.
     gc.collect()
     gc.freeze()
     pairs = [live.change() for _ in range(changes)]
