@@ -224,5 +224,5 @@ async def test_a_version_that_is_too_old_is_a_new_listing_with_its_deletions(own
     ]
     assert set(watched.informer.objects) >= {Key("default", name) for name in ("stays", "changes", "comes")}
     assert all(change.kind is not ChangeKind.SYNCED for change in watched.changes[known:])
-    assert watched.informer.relists == 2
+    assert watched.informer.relists >= 2  # once more where the server was not ready for the first
     await client.close()
