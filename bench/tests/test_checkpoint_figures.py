@@ -41,6 +41,14 @@ def test_aims_compare_with_the_run_without() -> None:
     assert not met["increment saved, m float32 at 8192"], "9 ms a block"
 
 
+def test_a_machine_that_is_too_busy_measures_no_loss() -> None:
+    rows = [collected(100.0, 150.0).run("off")]
+    rows += [collected(140.0, blocks=1).run(mode) for mode in ("local", "replicated")]
+    aim = _aims(rows, [])[0]
+    assert not aim.met
+    assert "not measurable" in str(aim.got)
+
+
 def test_no_prompt_comes_twice() -> None:
     prompts = Prompts(900)
     seen = [tuple(prompt) for _ in range(20) for prompt in prompts.some(8, 32)]

@@ -31,6 +31,7 @@ from superinfer_proto.slab import Slab
 
 MODES: Final = ("off", "local", "replicated")
 MOST_LOSS_PERCENT: Final = 3.0
+MOST_SPREAD_PERCENT: Final = 10.0
 MOST_INCREMENT_BYTES: Final = 2e6
 MOST_SAVE_MS: Final = 8.0
 
@@ -183,9 +184,16 @@ def _increment(model: str, context: int, block_tokens: int, saved: Saved) -> dic
 def _aims(runs: Sequence[dict[str, Any]], increments: Sequence[dict[str, Any]]) -> list[Aim]:
     by_mode = {run["mode"]: run for run in runs}
     aims = []
+    rounds = by_mode["off"]["tokens_per_s_of_rounds"]
+    spread = 100 * (max(rounds) - min(rounds)) / by_mode["off"]["tokens_per_s"]
     for mode in MODES[1:]:
-        loss = 100 * (1 - by_mode[mode]["tokens_per_s"] / by_mode["off"]["tokens_per_s"])
-        aims.append(Aim.at_most(f"tokens/s lost, {mode}", MOST_LOSS_PERCENT, loss, " %"))
+        name = f"tokens/s lost, {mode}"
+        if spread > MOST_SPREAD_PERCENT:  # a loss of 3 % cannot be told from what else runs here
+            said = f"not measurable: rounds without checkpoints differ by {spread:.0f} %"
+            aims.append(Aim(name, f"<= {MOST_LOSS_PERCENT:g} %", said, met=False))
+        else:
+            loss = 100 * (1 - by_mode[mode]["tokens_per_s"] / by_mode["off"]["tokens_per_s"])
+            aims.append(Aim.at_most(name, MOST_LOSS_PERCENT, loss, " %"))
         share = by_mode[mode]["save_share_percent"]
         aims.append(Aim.at_most(f"time spent on saving, {mode}", MOST_LOSS_PERCENT, share, " %"))
     for row in increments:
