@@ -19,6 +19,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,11 @@ SERVICE_CIDR: Final = "10.213.0.0/16"
 
 class ApiServerFailed(RuntimeError):
     """A process did not start; the message ends with what it said."""
+
+
+_LONG_LIVED: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="starts API servers")
+"""Starts processes that end with us: the kernel ends them with the *thread* that started them, and a caller's
+thread (asyncio.to_thread, say) may be gone with its event loop."""
 
 
 @dataclass(slots=True)
@@ -192,12 +198,13 @@ class ApiServer:
         log = self.folder / f"{name}.log"
         with log.open("ab") as out:
             # A session of its own: Ctrl-C ends the test first, and the test ends this.
-            return subprocess.Popen(  # noqa: S603 - our own binary
+            return _LONG_LIVED.submit(
+                subprocess.Popen,
                 [*_with_us(), str(binary), *arguments],
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-            )
+            ).result()
 
     def _write_identities(self) -> None:
         tokens = self.folder / "tokens.csv"

@@ -1,5 +1,6 @@
 """The operator against a real API server: what people do with kubectl, and what is there afterwards."""
 
+import asyncio
 import base64
 
 import pytest
@@ -108,6 +109,7 @@ async def test_conflicting_contracts_name_each_other_and_the_older_goes_on(opera
     ttft = {"metric": "TTFT", "percentile": 99}
     await operator.contract("checkout", poolRef={"name": "p"}, objectives=[ttft | {"targetMs": 300}])
     await operator.until_condition(SLO_CONTRACTS, "checkout", "Ready", ("True", "Ready"))
+    await asyncio.sleep(1.1)  # creation times are whole seconds: who is older must not be a toss of UIDs
     await operator.contract("checkout-chat", objectives=[ttft | {"targetMs": 900}])
     await operator.contract("loop-a", parentRef={"name": "loop-b"})
     await operator.contract("loop-b", parentRef={"name": "loop-a"})
