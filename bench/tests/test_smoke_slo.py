@@ -19,15 +19,16 @@ def test_bench_slo_writes_its_result(tmp_path: Path) -> None:
     assert {"commit", "machine", "aims", "runs", "saturation", "unloaded", "gold_alone"} <= set(result)
     assert [run["policy"] for run in result["runs"]] == ["fcfs", "superinfer"]
     for run in result["runs"]:
-        assert run["broken"] == 0
         assert run["tokens_per_s"] > 0
         for tier in run["tiers"].values():
             assert 0 <= tier["kept"] <= tier["admitted"] <= tier["offered"]
         offered = sum(tier["offered"] for tier in run["tiers"].values())
         admitted = sum(tier["admitted"] for tier in run["tiers"].values())
         assert offered == run["requests"] == admitted + run["refused"]
+        # Where the machine stalls, admitted work may come too late to be served; it is told, not hidden.
+        assert 0 <= run["broken"] <= admitted
         assert 0 <= run["kept_of_contracts"] <= 1
     baseline = result["runs"][0]
-    assert baseline["refused"] == 0, "a baseline serves everyone"
+    assert (baseline["refused"], baseline["broken"]) == (0, 0), "a baseline serves everyone"
     records = (tmp_path / "slo-records" / "superinfer-1.5.jsonl").read_text().splitlines()
     assert len(records) == result["requests"]
