@@ -26,13 +26,18 @@ VLLM_ARGUMENTS: Final = (
 )
 
 
-async def run(model: Path, contexts: Sequence[int], seed: int, out: Path) -> list[Trial]:
-    """Every method at every context; the file is written after each."""
+async def run(
+    model: Path, contexts: Sequence[int], wanted: Sequence[Method], seed: int, out: Path
+) -> list[Trial]:
+    """Every method wanted at every context; the file is written after each."""
     rng = random.Random(seed)
     trials: list[Trial] = []
-    for methods, checkpoints in (((Method.CHECKPOINT,), True), ((Method.REPLAY, Method.RESTART), False)):
+    for kinds, checkpoints in (((Method.CHECKPOINT,), True), ((Method.REPLAY, Method.RESTART), False)):
+        methods = [method for method in kinds if method in wanted]
+        if not methods:
+            continue
         options = SiteOptions(
-            model, 2, checkpoints=checkpoints, memory_mib=512, threads=2, vllm_arguments=VLLM_ARGUMENTS
+            model, 2, checkpoints=checkpoints, memory_mib=512, vllm_arguments=VLLM_ARGUMENTS
         )
         async with running_site(options) as site, many_connections() as client:
             await warm_up(site, client, rng)
@@ -73,12 +78,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="superinfer_bench.failover", description=__doc__)
     parser.add_argument("--model", type=Path, default=models_dir() / "smollm2")
     parser.add_argument("--contexts", type=int, nargs="+", default=list(CONTEXTS))
+    parser.add_argument("--methods", type=Method, nargs="+", choices=list(Method), default=list(Method))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("build/bench/failover.json"))
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended like by Ctrl-C: nothing is left behind
     try:
-        trials = asyncio.run(run(given.model, given.contexts, given.seed, given.out))
+        trials = asyncio.run(run(given.model, given.contexts, given.methods, given.seed, given.out))
     except BenchFailed as error:
         sys.stderr.write(f"failover: {error}\n")
         return 1
