@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from e2e.conftest import SHOP, until_ready
 from e2e.harness import release
 from e2e.harness.objects import Object, kubectl, listed, names, until
