@@ -94,7 +94,7 @@ fmt: $(SYNCED) ## Format and fix what can be fixed
 	@$(BIN)/ruff format .
 
 .PHONY: gen
-gen: $(SYNCED) gen-crds ## Regenerate what is generated: protobuf, CRDs and what is made from them
+gen: $(SYNCED) gen-crds gen-gpu ## Regenerate what is generated: protobuf, CRDs and what is made from them
 	@PATH="$(BIN):$$PATH" scripts/gen_proto.sh
 
 .PHONY: verify-gen
@@ -111,7 +111,7 @@ include $(wildcard make/*.mk)
 ##@ Measure
 
 .PHONY: bench bench-slo bench-ingress bench-predictor
-bench: bench-slo bench-ingress bench-predictor ## Every benchmark (hours; see each)
+bench: bench-slo bench-ingress bench-predictor ## Policies, ingress and predictor (hours; see each)
 
 bench-slo: setup ## Policies against each other on a real engine -> build/bench/slo.json (TRACE=csv|jsonl)
 	@$(BIN)/python -m superinfer_bench.slo $(if $(TRACE),--trace $(TRACE)) --out build/bench/slo.json $(BENCH_ARGS)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from e2e.cluster import layout
 from e2e.cluster.nodes import cluster_is_whole
+from e2e.cluster.turn import turn
 from e2e.harness import release, samples
 from e2e.harness.objects import apply, condition, delete, get, kubectl, until
 from e2e.harness.report import Report
@@ -64,14 +64,18 @@ def report(request: pytest.FixtureRequest) -> Report:
 
 
 @pytest.fixture(scope="session")
-def hardware() -> None:
-    """The cluster with our images and MOCK devices."""
-    if not cluster_is_whole():
-        pytest.exit("no test cluster is up; run `make cluster-up` (or `make e2e`, which does)", returncode=3)
-    release.load_images()
-    if not _REUSED:
-        release.clear()
-        release.install_mock_hardware()
+def hardware() -> Iterator[None]:
+    """The cluster with our images and MOCK devices, for this run alone."""
+    with turn():
+        if not cluster_is_whole():
+            pytest.exit(
+                "no test cluster is up; run `make cluster-up` (or `make e2e`, which does)", returncode=3
+            )
+        release.load_images()
+        if not _REUSED:
+            release.clear()
+            release.install_mock_hardware()
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -137,8 +141,6 @@ def until_contract(
 
 
 def _state_of_the_cluster() -> str:
-    if "e2e.cluster.nodes" not in sys.modules:
-        return ""
     parts = []
     for words in (
         ("get", "nodes,slo,chippool,pods", "--all-namespaces", "--output=wide"),

@@ -79,21 +79,17 @@ def _digest(context: Path, dockerfile: Path, parent: str) -> str:
 
 
 def _image_id(tag: str) -> str:
-    return subprocess.run(
-        ["docker", "image", "inspect", "--format", "{{.Id}}", tag],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
+    return _inspect(tag, "{{.Id}}")
 
 
 def _label(tag: str) -> str:
-    return subprocess.run(
-        ["docker", "image", "inspect", "--format", f'{{{{index .Config.Labels "{_LABEL}"}}}}', tag],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
+    return _inspect(tag, f'{{{{index .Config.Labels "{_LABEL}"}}}}')
+
+
+def _inspect(tag: str, template: str) -> str:
+    """Return what Docker says of an image; nothing where there is none."""
+    command = ["docker", "image", "inspect", "--format", template, tag]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _progress(started: float, text: str) -> None:

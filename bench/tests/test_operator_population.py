@@ -3,7 +3,7 @@
 import pytest
 
 from superinfer_bench.operator.__main__ import Figures, aims
-from superinfer_bench.operator.population import Size, documents
+from superinfer_bench.operator.population import GPUS, Size, documents
 from superinfer_bench.operator.watching import Progress
 from superinfer_core.api.v1alpha1.chipletpool import ChipletPool
 from superinfer_core.api.v1alpha1.nodetopology import NodeTopology
@@ -29,7 +29,14 @@ def test_it_is_as_large_as_it_says_and_every_object_is_valid():
 
 
 def test_executors_fit_on_the_gpus():
-    assert sum(d["spec"]["replicas"] for r, d in documents(SIZE) if r.kind == "ChipletPool") == SIZE.executors
+    specs = [document["spec"] for resource, document in documents(Size()) if resource.kind == "ChipletPool"]
+    assert sum(spec["replicas"] for spec in specs) == Size().executors
+    asked = [
+        spec["replicas"] * spec["chiplet"].get("count", 1)
+        for spec in specs
+        if spec["chiplet"]["shape"] == "GPU"
+    ]
+    assert 0 < sum(asked) <= Size().nodes * GPUS
 
 
 def test_contracts_inherit_only_from_contracts_of_their_namespace():

@@ -188,9 +188,9 @@ def test_plain_kubectl_installs_the_same(superinfer_api: ApiServer, chart: Chart
         "Pod/superinfer-check",
         *(
             f"{kind}/superinfer-cleanup"
-            for kind in ("Job", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
+            for kind in ("Job", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "NetworkPolicy")
         ),
-    } | ({"NetworkPolicy/superinfer-cleanup"} - names)
+    }
     for document in documents:
         code, answer = apply(superinfer_api, document)
         assert code in (200, 201), (document["kind"], document["metadata"]["name"], answer)

@@ -14,8 +14,10 @@ from e2e.cluster.debian_root import ensure_python_base
 from e2e.cluster.docker_engine import ensure_docker, ensure_inotify_limits
 from e2e.cluster.node_image import ensure_node_image
 from e2e.cluster.shell import ClusterError, progress
+from e2e.cluster.turn import turn
 
 
+@turn()
 def up() -> None:
     """Bring the cluster up, from whatever state."""
     ensure_docker()
@@ -32,6 +34,7 @@ def up() -> None:
     progress(f"the cluster {layout.CLUSTER} is up (KUBECONFIG={layout.KUBECONFIG})")
 
 
+@turn()
 def down() -> None:
     """Delete the cluster; images and binaries stay."""
     ensure_docker()

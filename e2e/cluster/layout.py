@@ -10,11 +10,15 @@ import os
 from pathlib import Path
 from typing import Final
 
+from images.contents import PYTHON as PYTHON
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "superinfer"
 BINARIES: Final = CACHE / "kind" / "bin"
+LOCK: Final = CACHE / "kind" / "in-use.lock"
 MODELS: Final = CACHE / "models"
-SITE_PACKAGES: Final = ROOT / ".venv" / "lib" / "python3.11" / "site-packages"
+# Mounted into an image of ours, so of the Python that those run.
+SITE_PACKAGES: Final = ROOT / ".venv" / "lib" / f"python{PYTHON}" / "site-packages"
 BUILD: Final = ROOT / "build" / "e2e"
 KUBECONFIG: Final = BUILD / "kubeconfig"
 
@@ -36,8 +40,8 @@ NODE_IMAGE_RECIPE: Final = 1
 PYTHON_IMAGE_RECIPE: Final = 1
 BUILT_NODE_IMAGE: Final = f"superinfer/kind-node:{KUBERNETES}-{NODE_IMAGE_RECIPE}"
 NODE_BASE_IMAGE: Final = f"superinfer/kind-base:trixie-{NODE_IMAGE_RECIPE}"
-BUILT_PYTHON_IMAGE: Final = f"superinfer/python:3.11-bookworm-{PYTHON_IMAGE_RECIPE}"
-PULLED_PYTHON_IMAGE: Final = "python:3.11-slim-bookworm"
+BUILT_PYTHON_IMAGE: Final = f"superinfer/python:{PYTHON}-bookworm-{PYTHON_IMAGE_RECIPE}"
+PULLED_PYTHON_IMAGE: Final = f"python:{PYTHON}-slim-bookworm"
 
 # Paths inside the worker nodes, read-only: what a pod with the real engine mounts as hostPath.
 NODE_SITE_PACKAGES: Final = "/opt/superinfer-e2e/site-packages"

@@ -168,7 +168,10 @@ def _mounted_paths() -> list[tuple[Path, str]]:
 def _check_mounts() -> None:
     for source, _ in _mounted_paths():
         if not source.is_dir():
-            raise ClusterError(f"{source} is missing; run `make setup` first")
+            raise ClusterError(
+                f"{source} is missing; run `make setup` first, with Python {layout.PYTHON} as in the images"
+                " (PYTHON=/path/to/python3)"
+            )
 
 
 def _mounts_are_current(node: str) -> bool:

@@ -22,7 +22,7 @@ def _spec(ttft_ms: int, **more: object) -> dict:
     )
 
 
-def _until_new_answers(traffic: Traffic, right: Callable[[float], bool], what: str) -> None:
+def _until_new_answers(right: Callable[[float], bool], what: str) -> None:
     """Wait until requests asked from now on are answered as they should be."""
     until(time.monotonic, right, within_s=40, what=what, every_s=0.3)
 
@@ -47,25 +47,23 @@ def test_edits_take_effect_and_lose_nothing(door: Door, stubs: str) -> None:
     until_contract(NAME, SHOP, "Ready")
     traffic = Traffic(door, model=POOL, contract=f"{SHOP}/{NAME}", clients=3, max_tokens=20)
     with traffic.running():
-        _until_new_answers(traffic, _served(traffic), "requests are served")
+        _until_new_answers(_served(traffic), "requests are served")
         apply(_spec(1))
-        _until_new_answers(
-            traffic, _refused(traffic, "slo_infeasible"), "tightened: new requests are refused"
-        )
+        _until_new_answers(_refused(traffic, "slo_infeasible"), "tightened: new requests are refused")
         apply(_spec(6000))
-        _until_new_answers(traffic, _served(traffic), "loosened: requests are served again")
+        _until_new_answers(_served(traffic), "loosened: requests are served again")
         apply(samples.contract("strict-parent", SHOP, **samples.within(1, poolRef={"name": POOL})))
         child = samples.contract(
             NAME, SHOP, parentRef={"name": "strict-parent"}, tier="Gold", poolRef={"name": POOL}
         )
         apply(child)
-        _until_new_answers(traffic, _refused(traffic, "slo_infeasible"), "another parent: its target counts")
+        _until_new_answers(_refused(traffic, "slo_infeasible"), "another parent: its target counts")
         effective = get("slo", NAME, SHOP)["status"]["effective"]
         assert effective["spec"]["objectives"][0]["targetMs"] == 1
         apply(_spec(5000, parentRef=None))
-        _until_new_answers(traffic, _served(traffic), "no parent: requests are served again")
+        _until_new_answers(_served(traffic), "no parent: requests are served again")
         delete("slo", NAME, SHOP)
-        _until_new_answers(traffic, _refused(traffic, "unknown_contract"), "deleted: the contract is unknown")
+        _until_new_answers(_refused(traffic, "unknown_contract"), "deleted: the contract is unknown")
     delete("slo", "strict-parent", SHOP)
     assert traffic.failures() == []
     assert set(traffic.codes()) <= {"slo_infeasible", "unknown_contract"}

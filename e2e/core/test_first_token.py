@@ -8,7 +8,7 @@ import time
 import pytest
 from e2e.conftest import LAB, until_contract, until_ready
 from e2e.harness import samples
-from e2e.harness.objects import apply, condition, get, kubectl, listed, until
+from e2e.harness.objects import apply, condition, get, kubectl, pods_of, until
 from e2e.harness.report import Report
 from e2e.harness.traffic import Door, Outcome, ask
 
@@ -20,7 +20,7 @@ IMPOSSIBLE_MS = 1
 
 
 def _pool_pods() -> list[dict]:
-    return listed("pods", LAB, selector=f"superinfer.dev/pool={POOL}")
+    return pods_of(POOL, LAB)
 
 
 def test_apply_to_first_token(door: Door, report: Report) -> None:

@@ -21,7 +21,12 @@ def test_uninstall_leaves_nothing_hanging(door: Door, stubs: str) -> None:
         within_s=60,
         what="executor pods are gone",
     )
-    assert release.pods("operator") == []
+    until(
+        lambda: release.pods("operator"),
+        lambda seen: not seen,
+        within_s=60,
+        what="the operator's pod is gone",
+    )
     leftovers = [item for item in listed("slo") + listed("chippool") if item["metadata"].get("finalizers")]
     assert leftovers == []
     assert {

@@ -10,7 +10,7 @@ from e2e.cluster import layout
 from e2e.cluster.shell import run
 from e2e.conftest import SHOP, until_ready
 from e2e.harness import release
-from e2e.harness.objects import Object, kubectl, listed, names, until
+from e2e.harness.objects import Object, kubectl, listed, names, pods_of, until
 from e2e.harness.report import Report
 from e2e.harness.traffic import Door, Outcome, Traffic
 
@@ -21,7 +21,7 @@ _MANIFEST = "/etc/kubernetes/manifests/kube-apiserver.yaml"
 
 
 def _pods() -> list[Object]:
-    return listed("pods", SHOP, selector=f"superinfer.dev/pool={POOL}")
+    return pods_of(POOL, SHOP)
 
 
 def _nothing_twice_nothing_orphaned() -> None:

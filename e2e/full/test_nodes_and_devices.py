@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from e2e.cluster.nodes import connect_nodes
 from e2e.cluster.shell import run
 from e2e.conftest import SHOP, until_ready
-from e2e.harness import release, samples
-from e2e.harness.objects import Object, condition, events, get, kubectl, listed, names, until
+from e2e.harness import hardware, release, samples
+from e2e.harness.objects import Object, condition, events, get, kubectl, names, pods_of, until
 from e2e.harness.traffic import Door, Outcome, Traffic
 
 POOL = "stubs"
 
 
 def _pods() -> list[Object]:
-    return listed("pods", SHOP, selector=f"superinfer.dev/pool={POOL}")
+    return pods_of(POOL, SHOP)
 
 
 def _living() -> list[Object]:
@@ -72,11 +72,9 @@ def test_unhealthy_device_is_left(door: Door, settled: str, gold: str) -> None:
     """A MOCK device turns unhealthy: its executor moves elsewhere; recovery causes no thrash."""
     victim = _living()[0]
     node = _node_of(victim)
-    agent = next(pod for pod in listed("pods", release.GPUMOCK_NAMESPACE) if _node_of(pod) == node)
-    mock = ("exec", agent["metadata"]["name"], "--namespace", release.GPUMOCK_NAMESPACE, "--", "python", "-m")
     traffic = Traffic(door, model=POOL, contract=f"{SHOP}/{gold}", clients=3, max_tokens=40)
     with traffic.running():
-        kubectl(*mock, "superinfer_gpumock", "fail", "--gpu", "0", "--xid", "79")
+        hardware.mock(node, "fail", "--gpu", "0", "--xid", "79")
         try:
             until(
                 lambda: release.offered(node, samples.MIG_RESOURCE),
@@ -92,7 +90,7 @@ def test_unhealthy_device_is_left(door: Door, settled: str, gold: str) -> None:
             )
             until_ready(POOL, SHOP, executors=3)
         finally:
-            kubectl(*mock, "superinfer_gpumock", "recover", "--gpu", "0")
+            hardware.mock(node, "recover", "--gpu", "0")
         until(
             lambda: release.offered(node, samples.MIG_RESOURCE),
             lambda seen: seen == samples.MIG_PER_NODE,
@@ -154,8 +152,7 @@ def _address_is_known(node: str) -> bool:
     return bool(running) and bool(get("node", node)["status"].get("addresses"))
 
 
-def _stays(holds: object, *, for_s: float, what: str) -> None:
-    assert callable(holds)
+def _stays(holds: Callable[[], bool], *, for_s: float, what: str) -> None:
     deadline = time.monotonic() + for_s
     while time.monotonic() < deadline:
         assert holds(), f"did not hold: {what}"

@@ -12,7 +12,7 @@ from e2e.cluster.nodes import worker_names
 from e2e.conftest import SHOP, until_ready
 from e2e.harness import hardware, release
 from e2e.harness.hardware import BRIDGED, MIXED, PAIRS, SWITCHED
-from e2e.harness.objects import Object, apply, delete, events, find, get, kubectl, listed, until
+from e2e.harness.objects import Object, apply, delete, events, find, get, kubectl, listed, pods_of, until
 
 SWITCHED_NODE, BRIDGED_NODE, MIXED_NODE = worker_names()
 
@@ -54,7 +54,7 @@ def _scale(pool: str, replicas: int) -> None:
 
 
 def _pods(pool: str) -> list[Object]:
-    return listed("pods", SHOP, selector=f"superinfer.dev/pool={pool}")
+    return pods_of(pool, SHOP)
 
 
 def _uids(pods: list[Object]) -> dict[str, str]:

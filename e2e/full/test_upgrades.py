@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from e2e.conftest import LAB, SHOP, until_contract, until_ready
 from e2e.harness import release, samples
-from e2e.harness.objects import Object, apply, get, listed, until
+from e2e.harness.objects import Object, apply, get, pods_of, until
 from e2e.harness.traffic import Door, Outcome, Traffic, ask
 
 POOL = "stubs"
 
 
 def _pods() -> list[Object]:
-    return listed("pods", SHOP, selector=f"superinfer.dev/pool={POOL}")
+    return pods_of(POOL, SHOP)
 
 
 def test_pool_upgraded_under_load(door: Door, stubs: str, gold: str) -> None:
@@ -60,7 +60,7 @@ def test_helm_upgrade_under_load(door: Door, stubs: str, gold: str) -> None:
 
 
 @pytest.mark.at_the_end
-def test_installed_again_after_uninstall(door: Door, report: object) -> None:
+def test_installed_again_after_uninstall(door: Door) -> None:
     """Uninstalled and installed again: kept contracts are taken up, and a pool applied anew serves."""
     release.clear()
     release.install()

@@ -15,7 +15,7 @@ from typing import Any, Final
 from e2e.cluster import layout
 from e2e.cluster.nodes import worker_names
 from e2e.harness import release, samples
-from e2e.harness.objects import Object, apply, get, kubectl, listed, until
+from e2e.harness.objects import Object, get, kubectl, listed, until
 
 SWITCHED: Final = "NVIDIA-H200"
 BRIDGED: Final = "NVIDIA-A100-80GB-PCIe"
@@ -65,7 +65,7 @@ def different_nodes() -> Iterator[None]:
     """The three workers as described above; all alike again afterwards."""
     classes = (layout.ROOT / "manifests" / "gpumock" / "deviceclasses.yaml").read_text()
     kubectl("apply", "--filename=-", stdin=classes)
-    _describe({f"{node}.json": json.dumps(text) for node, text in descriptions().items()})
+    release.describe_mock_nodes({f"{node}.json": json.dumps(text) for node, text in descriptions().items()})
     _restart_agents()
     try:
         until(
@@ -83,17 +83,7 @@ def different_nodes() -> Iterator[None]:
 
 def _restart_agents() -> None:
     """Agents that start anew do not miss the GPUs that were described before."""
-    rollout = ("--namespace", release.NAMESPACE, "rollout")
-    kubectl(*rollout, "restart", "daemonset", "superinfer-node-agent")
-    kubectl(*rollout, "status", "daemonset", "superinfer-node-agent", "--timeout=120s", timeout_s=150)
-
-
-def _describe(data: dict[str, str]) -> None:
-    metadata = {"name": "gpumock-nodes", "namespace": release.GPUMOCK_NAMESPACE}
-    apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
-    restart = ("--namespace", release.GPUMOCK_NAMESPACE, "rollout")
-    kubectl(*restart, "restart", "daemonset", "superinfer-gpumock")
-    kubectl(*restart, "status", "daemonset", "superinfer-gpumock", "--timeout=120s", timeout_s=150)
+    release.restart("superinfer-node-agent", release.NAMESPACE)
 
 
 def _summary(topology: Object) -> tuple[int, int]:

@@ -67,6 +67,11 @@ def listed(kind: str, namespace: str | None = None, *, selector: str = "", field
     return items
 
 
+def pods_of(pool: str, namespace: str) -> list[Object]:
+    """Return the executor pods of a pool, those that are ending included."""
+    return listed("pods", namespace, selector=f"superinfer.dev/pool={pool}")
+
+
 def delete(kind: str, name: str, namespace: str | None = None, *, wait_s: float | None = None) -> None:
     """Delete an object; with `wait_s` until it is gone."""
     where = ["--namespace", namespace] if namespace else []

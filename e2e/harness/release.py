@@ -12,28 +12,17 @@ from typing import Any, Final
 
 from e2e.cluster import layout
 from e2e.cluster.nodes import kind, kind_environment, worker_names
-from e2e.cluster.shell import ClusterError, progress, run, succeeds
+from e2e.cluster.shell import ClusterError, progress, run
 from e2e.harness import samples
 from e2e.harness.objects import Object, apply, find, get, kubectl, listed, until
 from e2e.harness.traffic import Door
+from images.contents import COMPONENTS
 
 RELEASE: Final = "superinfer"
 NAMESPACE: Final = "superinfer-system"
 CHART: Final = layout.ROOT / "charts" / "superinfer"
 GPUMOCK_NAMESPACE: Final = "superinfer-gpumock"
-IMAGES: Final = tuple(
-    f"superinfer/{name}:dev"
-    for name in (
-        "operator",
-        "ingress",
-        "sidecar",
-        "executor-stub",
-        "executor-wheel",
-        "gpumock",
-        "vllm-mounted",
-        "node-agent",
-    )
-)
+IMAGES: Final = tuple(f"superinfer/{component.name}:dev" for component in COMPONENTS)
 NODE_PORT: Final = 30080
 _NO_FINALIZERS: Final = '--patch={"metadata":{"finalizers":null}}'
 VALUES: Final = layout.ROOT / "e2e" / "values.yaml"
@@ -58,9 +47,6 @@ def install_mock_hardware() -> None:
     """Give every worker its MOCK devices and wait until the kubelets offer them."""
     manifest = (layout.ROOT / "manifests" / "gpumock" / "gpumock.yaml").read_text()
     kubectl("apply", "--filename=-", stdin=manifest)
-    data = samples.mock_nodes()
-    metadata = {"name": "gpumock-nodes", "namespace": GPUMOCK_NAMESPACE}
-    apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
     # Images are in the workers only; a control plane has no devices anyway.
     absent = {
         "matchExpressions": [{"key": "node-role.kubernetes.io/control-plane", "operator": "DoesNotExist"}]
@@ -70,15 +56,27 @@ def install_mock_hardware() -> None:
     }
     patch = json.dumps({"spec": {"template": {"spec": {"affinity": affinity}}}})
     kubectl("--namespace", GPUMOCK_NAMESPACE, "patch", "daemonset", "superinfer-gpumock", "--patch", patch)
-    kubectl("--namespace", GPUMOCK_NAMESPACE, "rollout", "restart", "daemonset", "superinfer-gpumock")
-    rolled = ("rollout", "status", "daemonset", "superinfer-gpumock", "--timeout=120s")
-    kubectl("--namespace", GPUMOCK_NAMESPACE, *rolled, timeout_s=150)
+    describe_mock_nodes(samples.mock_nodes())
     until(
         lambda: [offered(node, samples.MIG_RESOURCE) for node in worker_names()],
         lambda seen: seen == [samples.MIG_PER_NODE] * len(seen),
         within_s=60,
         what="every worker offers its MIG instances",
     )
+
+
+def describe_mock_nodes(items: dict[str, str]) -> None:
+    """Give the workers these descriptions, by ConfigMap item; returns once the mock runs with them."""
+    metadata = {"name": "gpumock-nodes", "namespace": GPUMOCK_NAMESPACE}
+    apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": items})
+    restart("superinfer-gpumock", GPUMOCK_NAMESPACE)
+
+
+def restart(daemonset: str, namespace: str) -> None:
+    """Replace the pods of a DaemonSet and wait until the new ones are available."""
+    rollout = ("--namespace", namespace, "rollout")
+    kubectl(*rollout, "restart", "daemonset", daemonset)
+    kubectl(*rollout, "status", "daemonset", daemonset, "--timeout=120s", timeout_s=150)
 
 
 def offered(node: str, resource: str) -> int:
@@ -192,10 +190,9 @@ def _address(node: str) -> str:
 
 
 def _remove_all(kind_name: str) -> None:
-    for item in listed(kind_name):
-        _free([item])
-    succeeds([layout.BINARIES / "kubectl", "--kubeconfig", layout.KUBECONFIG, "delete", kind_name, "--all",
-              "--all-namespaces", "--timeout=60s"], timeout_s=90)  # fmt: skip
+    _free(listed(kind_name))
+    with suppress(ClusterError):
+        kubectl("delete", kind_name, "--all", "--all-namespaces", "--timeout=60s", timeout_s=90)
 
 
 def _free(items: Iterable[Object]) -> None:

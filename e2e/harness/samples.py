@@ -17,7 +17,6 @@ API: Final = "superinfer.dev/v1alpha1"
 MIG_PROFILE: Final = "3g.71gb"
 MIG_RESOURCE: Final = f"nvidia.com/mig-{MIG_PROFILE}"
 MIG_PER_NODE: Final = 2
-GPU_RESOURCE: Final = "nvidia.com/gpu"
 KEY: Final = "sk-e2e-0123456789abcdef0123456789abcdef"  # of a test cluster that is thrown away
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -55,9 +55,16 @@ class Door:
 
 
 def ask(
-    door: Door, *, model: str, contract: str, prompt: str = "Say hello.", max_tokens: int = 16, seed: int = 7
+    door: Door,
+    *,
+    model: str,
+    contract: str,
+    prompt: str = "Say hello.",
+    max_tokens: int = 16,
+    seed: int = 7,
+    begun: Callable[[str], None] = lambda executor: None,
 ) -> Answer:
-    """Send one streamed chat completion and read it to the end."""
+    """Send one streamed chat completion and read it to the end; `begun` hears which executor began it."""
     started = time.monotonic()
     parts: list[str] = []
     ttft_s: float | None = None
@@ -75,6 +82,7 @@ def ask(
                 extra_headers={"x-slo-contract-id": contract},
             )
             headers = {name.lower(): value for name, value in raw.headers.items()}
+            begun(headers.get("x-superinfer-executor", ""))
             for chunk in raw.parse():
                 for choice in chunk.choices:
                     if choice.delta.content:
@@ -121,6 +129,7 @@ class Traffic:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._answers: list[tuple[float, Answer]] = []
+        self._streams: dict[int, str] = {}
 
     @contextmanager
     def running(self) -> Iterator[Traffic]:
@@ -149,6 +158,12 @@ class Traffic:
         refused = (answer for answer in self.answers(since=since) if answer.outcome is Outcome.REFUSED)
         return Counter(answer.code for answer in refused)
 
+    def busiest(self) -> str:
+        """Return the executor that began most of the streams running now, "" where none runs."""
+        with self._lock:
+            running = Counter(self._streams.values())
+        return max(running, key=lambda name: running[name], default="")
+
     def failures(self) -> list[str]:
         """Return what broke, in the clients' words."""
         return [answer.error for answer in self.answers() if answer.outcome is Outcome.FAILED]
@@ -164,9 +179,15 @@ class Traffic:
                 contract=self._contract,
                 prompt=f"client {number}, turn {turn}",
                 max_tokens=self._max_tokens,
+                begun=lambda executor: self._begun(number, executor),
             )
             with self._lock:
+                self._streams.pop(number, None)
                 self._answers.append((asked, answer))
             if answer.outcome is not Outcome.SERVED:
                 # A client that is refused waits a moment, as a real one would.
                 self._stop.wait(0.2)
+
+    def _begun(self, number: int, executor: str) -> None:
+        with self._lock:
+            self._streams[number] = executor

@@ -6,12 +6,12 @@ Promise: pure; label values are valid, and the driver version says MOCK.
 from collections.abc import Mapping
 from typing import Final
 
+from superinfer_core.api.v1alpha1.labels import GPU_RESOURCE, mig_resource
 from superinfer_gpumock.description import MigStrategy
 from superinfer_gpumock.flat import MOCK_SUFFIX
 from superinfer_gpumock.node import Instance, MockNode
 
 MOCK_LABEL: Final = "gpumock.superinfer.dev/mock"
-_PREFIX: Final = "nvidia.com/"
 
 
 def node_labels(node: MockNode) -> Mapping[str, str]:
@@ -50,23 +50,26 @@ def node_labels(node: MockNode) -> Mapping[str, str]:
         for instance in instances:
             labels.update(_mixed(node, instance, instances))
     elif node.mig_strategy is MigStrategy.SINGLE and instances:
-        labels.update(_sizes("nvidia.com/gpu", instances[0]))
-        labels["nvidia.com/gpu.product"] = f"{product.label}-MIG-{instances[0].profile.name}"
+        labels.update(_sizes(GPU_RESOURCE, instances[0]))
+        labels["nvidia.com/gpu.product"] = _product(node, instances[0])
         labels["nvidia.com/gpu.count"] = str(len(instances))
     return labels
 
 
 def _mixed(node: MockNode, instance: Instance, instances: list[Instance]) -> dict[str, str]:
-    base = f"{_PREFIX}mig-{instance.profile.name.replace('+', '.')}"
+    base = mig_resource(instance.profile.name)
     count = sum(other.profile.name == instance.profile.name for other in instances)
-    name = f"{node.product.label}-MIG-{instance.profile.name.replace('+', '.')}"
     return {
-        f"{base}.product": name,
+        f"{base}.product": _product(node, instance),
         f"{base}.count": str(count),
         f"{base}.replicas": "1",
         f"{base}.sharing-strategy": "none",
         **_sizes(base, instance),
     }
+
+
+def _product(node: MockNode, instance: Instance) -> str:
+    return f"{node.product.label}-MIG-{instance.profile.name.replace('+', '.')}"
 
 
 def _sizes(base: str, instance: Instance) -> dict[str, str]:

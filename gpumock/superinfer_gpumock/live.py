@@ -2,7 +2,7 @@
 
 Promise: readers always see whole files (written aside, renamed), edits of several processes do not get lost
 (one lock), and a new source description replaces the live one while a restart with the same source keeps
-faults. Blocking; called from commands, and from the plugin through a thread.
+faults. Blocking (small files), also on the plugin's event loop.
 """
 
 import contextlib

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from superinfer_core.placement.geometry import COMPUTE_SLICES, PRODUCTS, GpuProduct, MigProfile
-from superinfer_core.placement.health import judge_action, judge_xid
+from superinfer_core.placement.health import FaultLevel, judge_action, judge_xid
 from superinfer_core.placement.node import HealthState, RecoveryAction
 from superinfer_gpumock.description import (
     Description,
@@ -112,9 +112,9 @@ def _gpu(description: Description, product: GpuProduct, node_name: str, index: i
     whole_gpu_fault = gpu.lost or judge_action(gpu.recovery_action).state is HealthState.UNHEALTHY
     hit: set[int | None] = set()
     for fault in description.faults:
-        if fault.gpu == index and judge_xid(fault.xid, fault.gi_id).state is HealthState.UNHEALTHY:
-            level_is_instance = judge_xid(fault.xid, fault.gi_id).level == "Instance"
-            hit.add(fault.gi_id if level_is_instance else None)
+        verdict = judge_xid(fault.xid, fault.gi_id)
+        if fault.gpu == index and verdict.state is HealthState.UNHEALTHY:
+            hit.add(fault.gi_id if verdict.level is FaultLevel.INSTANCE else None)
     healthy = not whole_gpu_fault and None not in hit
     mig = gpu.mig or Mig(enabled=False)
     if mig.enabled and not product.mig_profiles:

@@ -139,6 +139,8 @@ def test_strategies_name_resources_as_the_real_plugin_does() -> None:
     }
     same = [mig(("3g.40gb", 0)), mig(("3g.40gb", 4))]
     assert set(offered(node(gpus=same, migStrategy="single"))) == {"nvidia.com/gpu"}
+    media = node(gpus=[mig(("1g.10gb+me", 0))], migStrategy="single")
+    assert node_labels(media)["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb.me"
     with pytest.raises(DescriptionInvalid, match="use mixed"):
         offered(node(gpus=laid, migStrategy="single"))
 

@@ -130,34 +130,36 @@ async def test_registers_again_after_the_kubelet_restarted() -> None:
         assert rig.kubelet.registrations == [WHOLE, WHOLE]
 
 
-class _Missed(logging.Handler):
-    """Says when a registration failed."""
+class _Heard(logging.Handler):
+    """Says when some words were logged."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: str) -> None:
         super().__init__()
+        self.words = words
         self.seen = asyncio.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "not registered" in record.getMessage():
+        if self.words in record.getMessage():
             self.seen.set()
 
 
-@pytest.fixture
-def missed() -> Iterator[asyncio.Event]:
-    handler = _Missed()
-    log = logging.getLogger("superinfer_gpumock.deviceplugin.registrar")
+@contextlib.contextmanager
+def heard(words: str) -> Iterator[asyncio.Event]:
+    handler = _Heard(words)
+    log = logging.getLogger("superinfer_gpumock.deviceplugin")
     log.addHandler(handler)
     yield handler.seen
     log.removeHandler(handler)
 
 
-async def test_waits_for_a_kubelet_that_is_not_there_yet(missed: asyncio.Event) -> None:
+async def test_waits_for_a_kubelet_that_is_not_there_yet() -> None:
     async with running("h200-nvswitch") as rig:
         await rig.kubelet.until(lambda: len(rig.kubelet.healthy(WHOLE)) == 8)
         await rig.kubelet.stop()
         (rig.directory / "kubelet.sock").unlink(missing_ok=True)
-        async with asyncio.timeout(10):
-            await missed.wait()
+        with heard("not registered") as missed:
+            async with asyncio.timeout(10):
+                await missed.wait()
         await rig.kubelet.start()
         await rig.kubelet.until(lambda: len(rig.kubelet.healthy(WHOLE)) == 8)
 
@@ -165,7 +167,11 @@ async def test_waits_for_a_kubelet_that_is_not_there_yet(missed: asyncio.Event) 
 async def test_a_changed_description_changes_the_offer_and_a_bad_one_does_not() -> None:
     async with running("h200-nvswitch") as rig:
         await rig.kubelet.until(lambda: len(rig.kubelet.healthy(WHOLE)) == 8)
-        rig.source.write_text('{"format": "superinfer-gpumock/v1", "product": "NVIDIA Q9", "gpus": [{}]}')
+        with heard("not usable, keeping the last: product: unknown 'NVIDIA Q9'") as refused:
+            rig.source.write_text('{"format": "superinfer-gpumock/v1", "product": "NVIDIA Q9", "gpus": [{}]}')
+            async with asyncio.timeout(10):
+                await refused.wait()
+        assert len(rig.kubelet.healthy(WHOLE)) == 8
         rig.source.write_text(example("h100-mixed-mig"))
         await rig.kubelet.until(
             lambda: len(rig.kubelet.healthy(ONE)) == 9 and len(rig.kubelet.healthy(WHOLE)) == 1

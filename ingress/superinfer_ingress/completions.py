@@ -352,7 +352,8 @@ class Completions:
             record.executor = request.executor.name
         if request.usage is not None:
             record.cached_tokens = request.usage.cached_tokens
-        record.cancelled = request.ending in (Ending.CLIENT_LEFT, Ending.CLIENT_TOO_SLOW)
+        record.too_slow = request.ending is Ending.CLIENT_TOO_SLOW
+        record.cancelled = record.too_slow or request.ending is Ending.CLIENT_LEFT
 
     def _settle(self, record: Record) -> None:
         now_ms = self._clocks.monotonic_ms()

@@ -67,7 +67,9 @@ class Metrics:
             registry=registry,
         )
         self.hang_ups = Counter(
-            "superinfer_client_hang_ups", "Clients that left before the end", registry=registry
+            "superinfer_client_hang_ups",
+            "Clients that left before the end, or were cut off",
+            registry=registry,
         )
         self.slow_readers = Counter(
             "superinfer_client_too_slow", "Clients that did not read their answer", registry=registry
@@ -165,6 +167,7 @@ class Metrics:
         label = self.label(record.contract_key)
         if record.cancelled:
             self.hang_ups.inc()
+            self.slow_readers.inc(record.too_slow)
         elif record.code is not None:
             self.refusals.labels(label, record.code.value).inc()
         else:

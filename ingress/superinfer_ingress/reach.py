@@ -33,8 +33,7 @@ class Reach:
 
     def executors(self, asker: Asker) -> Sequence[ExecutorLink]:
         """The executors an asker may know of: other tenants' are none of its business."""
-        visible = visible_pools(self._directory(), asker, self._pools())
-        return [link for link in self._fleet.links if visible is None or link.settings.pool in visible]
+        return self._within(self._visible(asker))
 
     def default_contract(self, asker: Asker, model: str) -> str | None:
         """Service key of the contract that a pool in reach has for requests that name none."""
@@ -50,9 +49,10 @@ class Reach:
         Raises:
             Refused: model_not_found where no pool in reach serves the model.
         """
-        if visible_pools(self._directory(), asker, self._pools()) is None:
+        visible = self._visible(asker)
+        if visible is None:
             return None
-        links = self._fleet.serving_model(self.executors(asker), model)
+        links = self._fleet.serving_model(self._within(visible), model)
         if not links:
             raise refused(
                 RefusalCode.MODEL_NOT_FOUND,
@@ -60,3 +60,9 @@ class Reach:
                 "model",
             )
         return min(links, key=lambda link: (not link.serving, link.settings.pool)).settings.pool
+
+    def _visible(self, asker: Asker) -> frozenset[str] | None:
+        return visible_pools(self._directory(), asker, self._pools())
+
+    def _within(self, visible: frozenset[str] | None) -> Sequence[ExecutorLink]:
+        return [link for link in self._fleet.links if visible is None or link.settings.pool in visible]

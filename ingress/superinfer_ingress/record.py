@@ -38,6 +38,7 @@ class Record:
     status: int = 0
     code: RefusalCode | None = None
     cancelled: bool = False
+    too_slow: bool = False
     admitted: bool = False
     predicted_ttft_ms: float | None = None
     predicted_e2e_ms: float | None = None

@@ -199,7 +199,6 @@ class Journey:
         self.work = work
         self.slo = slo
         self._tokens = -1
-        self._cut_seen: Interruption | None = None
         self._failed: dict[str, str] = {}
         self._generation = _generation(request.executor)
         self._holders: list[str] = []

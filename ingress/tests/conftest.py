@@ -249,26 +249,17 @@ class Rig:
             one.stop()
 
 
-@contextlib.contextmanager
-def rig_in(directory: Path) -> Iterator[Rig]:
-    rig = Rig(directory)
-    try:
-        yield rig
-    finally:
-        rig.close()
-
-
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     """Processes of one test."""
-    with rig_in(tmp_path) as one:
+    with contextlib.closing(Rig(tmp_path)) as one:
         yield one
 
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """Processes that many tests share."""
-    with rig_in(tmp_path_factory.mktemp("shared")) as one:
+    with contextlib.closing(Rig(tmp_path_factory.mktemp("shared"))) as one:
         yield one
 
 

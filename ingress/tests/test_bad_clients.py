@@ -203,14 +203,16 @@ def test_a_body_sent_a_byte_at_a_time_runs_out_of_time(bounded):
 
 
 def test_a_client_that_does_not_read_is_cancelled_not_buffered(bounded, kit):
-    slow = bounded.metric("superinfer_client_hang_ups_total")
+    gone = bounded.metric("superinfer_client_hang_ups_total")
+    slow = bounded.metric("superinfer_client_too_slow_total")
     delivered = bounded.metric("superinfer_output_tokens_total")
     body = json.dumps(good(stream=True, max_tokens=8000, ignore_eos=True)).encode()
     with connect(bounded, receive_bytes=4096) as connection:
         connection.sendall(HEAD + b"content-length: %d\r\n\r\n" % len(body) + body)
         kit.until(lambda: bounded.metric("superinfer_requests_in_flight") == 1, "the stream to run")
         bounded.idle()
-    assert bounded.metric("superinfer_client_hang_ups_total") == slow + 1
+    assert bounded.metric("superinfer_client_hang_ups_total") == gone + 1
+    assert bounded.metric("superinfer_client_too_slow_total") == slow + 1
     assert bounded.metric("superinfer_output_tokens_total") - delivered < 8000
 
 

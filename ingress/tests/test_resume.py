@@ -105,7 +105,7 @@ def test_an_engine_that_comes_back_takes_its_request_up_again(rig, kit):
 
 
 def test_several_failures_in_a_row(rig, kit):
-    # One of them works only for 30 steps, and is started again each time; the other one does not exist yet.
+    # Its engine works for 60 steps only; the third one lasts.
     executor = rig.executor(step_ms=5, die_after_steps=60)
     ingress = rig.ingress([executor])
     with asking(ingress, tokens=150, stream=True) as running:

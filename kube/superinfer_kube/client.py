@@ -19,7 +19,7 @@ from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.core.exceptions import ConfigError
 
 from superinfer_kube.errors import KubeConfigError, KubeError, Unavailable, error_from_status
-from superinfer_kube.resources import PODS, Resource
+from superinfer_kube.resources import Resource
 
 Document = dict[str, Any]
 
@@ -98,7 +98,7 @@ class KubeClient:
     ) -> Listing:
         """Every object, in pages; of all namespaces without `namespace`. Selectors as kubectl writes them."""
         what = _what("list", resource, namespace)
-        query = _selected(labels, fields) | {"limit": str(page)}
+        query = selected(labels, fields) | {"limit": str(page)}
         items: list[Document] = []
         while True:
             document = await self._call("GET", resource.path(namespace), what, query=query)
@@ -114,13 +114,6 @@ class KubeClient:
         what = _what("create", resource, namespace, name)
         body = _typed(resource, document)
         return await self._call("POST", resource.path(namespace), what, query=self._managed(), body=body)
-
-    async def replace(self, resource: Resource, document: Mapping[str, Any]) -> Document:
-        """Put an object in the place of its former self; with a resourceVersion, only of that one."""
-        namespace, name = _identity(document)
-        what = _what("replace", resource, namespace, name)
-        body = _typed(resource, document)
-        return await self._call("PUT", resource.path(namespace, name), what, query=self._managed(), body=body)
 
     async def apply(
         self,
@@ -170,36 +163,16 @@ class KubeClient:
         namespace: str | None = None,
         *,
         grace_s: int | None = None,
-        propagation: str | None = None,
         uid: str | None = None,
-        resource_version: str | None = None,
     ) -> None:
-        """Delete an object; with `uid` or `resource_version` only that one, else `Conflict`."""
+        """Delete an object; with `uid` only that one, else `Conflict`."""
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
-        if propagation is not None:
-            options["propagationPolicy"] = propagation
-        preconditions = {"uid": uid, "resourceVersion": resource_version}
-        if uid or resource_version:
-            options["preconditions"] = {key: value for key, value in preconditions.items() if value}
+        if uid:
+            options["preconditions"] = {"uid": uid}
         what = _what("delete", resource, namespace, name)
         await self._call("DELETE", resource.path(namespace, name), what, body=options)
-
-    async def evict(self, name: str, namespace: str) -> None:
-        """Ask for a pod to go, as a drain does; `Unavailable` (429) while a disruption budget forbids it."""
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": namespace},
-        }
-        what = _what("evict", PODS, namespace, name)
-        await self._call("POST", PODS.path(namespace, name, "eviction"), what, body=body)
-
-    async def server_version(self) -> str:
-        """The API server's version, e.g. v1.36.1: also the cheapest way to see whether it answers."""
-        document = await self._call("GET", "/version", "get version")
-        return str(document.get("gitVersion", ""))
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -316,7 +289,8 @@ async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
             parts.append(rest)
 
 
-def _selected(labels: str | None, fields: str | None) -> dict[str, str]:
+def selected(labels: str | None, fields: str | None) -> dict[str, str]:
+    """The query of a list or watch that takes only what its selectors name."""
     given = {"labelSelector": labels, "fieldSelector": fields}
     return {key: value for key, value in given.items() if value is not None}
 

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from typing_extensions import override
 
-from superinfer_kube.client import Document, KubeClient
+from superinfer_kube.client import Document, KubeClient, selected
 from superinfer_kube.errors import Forbidden, Gone, KubeError, NotFound, Unavailable, error_from_status
 from superinfer_kube.resources import Resource
 
@@ -198,14 +198,10 @@ class Informer(Generic[T]):
             yield Change(ChangeKind.SYNCED)
 
     async def _watch(self) -> AsyncIterator[Change[T]]:
-        query = {
+        query = selected(self._labels, self._fields) | {
             "resourceVersion": self._version,
             "timeoutSeconds": str(random.randint(*self._patience.stream_s)),
         }
-        if self._labels is not None:
-            query["labelSelector"] = self._labels
-        if self._fields is not None:
-            query["fieldSelector"] = self._fields
         silence_s = self._patience.silence_s
         async with self._client.stream(
             self.resource, self._namespace, query=query, silence_s=silence_s

@@ -45,26 +45,16 @@ PODS: Final = Resource("", "v1", "pods", "Pod")
 SERVICES: Final = Resource("", "v1", "services", "Service")
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")
-SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 POD_DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
-DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
-DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
-LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
-RESOURCE_CLAIM_TEMPLATES: Final = Resource(
-    "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"
-)
 RESOURCE_SLICES: Final = Resource(
     "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False
 )
 DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
-CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
-)
 
 SLO_CONTRACTS: Final = Resource("superinfer.dev", "v1alpha1", "slocontracts", "SLOContract")
 CHIPLET_POOLS: Final = Resource("superinfer.dev", "v1alpha1", "chipletpools", "ChipletPool")

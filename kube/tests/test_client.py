@@ -98,7 +98,7 @@ async def test_a_server_that_is_not_there_is_unavailable(apiserver):
     client = KubeClient(config, field_manager="tests")
     try:
         with pytest.raises(Unavailable):
-            await client.server_version()
+            await client.list(CONFIG_MAPS)
     finally:
         await client.close()
 

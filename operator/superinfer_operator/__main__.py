@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import uvloop
 
+from superinfer_core.api.v1alpha1.labels import OPERATOR_FIELD_MANAGER
 from superinfer_kube.client import KubeClient
 from superinfer_kube.errors import KubeConfigError
 from superinfer_operator import cleanup
@@ -60,7 +61,7 @@ def _run(args: argparse.Namespace) -> int:
         logging.getLogger(loud).setLevel(logging.WARNING)
 
     async def host() -> int:
-        client = KubeClient.connect(field_manager="superinfer-operator", kubeconfig=command.kubeconfig)
+        client = KubeClient.connect(field_manager=OPERATOR_FIELD_MANAGER, kubeconfig=command.kubeconfig)
         return await Hosting(command, client).run()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -23,6 +23,10 @@ from typing import Final, NamedTuple
 
 import xxhash
 
+ENGINE_SLAB: Final = "engine.slab"
+"""In an executor's directory: written by the engine, read by the sidecar."""
+STORE_SLAB: Final = "store.slab"
+"""Beside it: written by the sidecar, read by the engine."""
 MAGIC: Final = b"SISLAB02"
 PAGE: Final = 4096
 MOST_HASH_BYTES: Final = 32
@@ -132,11 +136,13 @@ def stream_of(request_id: str, choice: int) -> int:
 
 
 def has_writer(path: Path) -> bool:
-    """Whether a process writes the slab at `path`; maps nothing."""
+    """Whether a process writes the slab at `path`, or might, where it cannot be opened; maps nothing."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError:
+        return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -253,10 +259,6 @@ class Slab:
             return False
         return True
 
-    def unlock(self) -> None:
-        """Let others write."""
-        fcntl.flock(self._file, fcntl.LOCK_UN)
-
     def close(self) -> None:
         """Unmap, where nobody holds a view any more; the file stays."""
         try:
@@ -272,10 +274,6 @@ class Slab:
         """The bytes of a slot, valid or not."""
         start = self._payloads_at + slot * self._stride
         return self.memory[start : start + self.shape.payload_bytes]
-
-    def payload_offset(self, slot: int) -> int:
-        """Where a slot's bytes begin in `memory`."""
-        return self._payloads_at + slot * self._stride
 
     def read(self, slot: int) -> Slot | None:
         """A slot's header, or None where it holds nothing."""

@@ -1,4 +1,7 @@
-"""A sidecar over real gRPC in front of the engine stub, and an ingress that remembers what it was told."""
+"""A sidecar over real gRPC in front of the engine stub, and an ingress that remembers what it was told.
+
+Tests here share desk_room.py; import mode importlib adds no directory.
+"""
 
 import asyncio
 import contextlib
@@ -22,6 +25,8 @@ from superinfer_proto.v1 import sidecar_pb2, sidecar_pb2_grpc, slo_pb2, work_pb2
 from superinfer_sidecar.planner import Planner
 from superinfer_sidecar.service import Sidecar
 from superinfer_sidecar.settings import SidecarSettings
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 PATIENCE_S = 20.0
 CHAT = "/v1/chat/completions"

@@ -8,20 +8,15 @@ import grpc
 import grpc.aio
 import pytest
 
-from superinfer_operator.certificates import (
-    INGRESS_NAME,
-    Terms,
-    executor_name,
-    next_authority,
-    next_leaf,
-)
+from superinfer_core.api.v1alpha1.labels import executor_tls_name
+from superinfer_operator.certificates import INGRESS_NAME, Terms, next_authority, next_leaf
 from superinfer_proto.v1 import sidecar_pb2_grpc
 from superinfer_sidecar.__main__ import main
 from superinfer_sidecar.peers import Peers
 from superinfer_sidecar.settings import SidecarSettings, TlsFiles, parse_settings
 
-POOL = executor_name("ml", "smollm")
-OTHER_POOL = executor_name("ml", "other")
+POOL = executor_tls_name("smollm", "ml")
+OTHER_POOL = executor_tls_name("other", "ml")
 
 
 @dataclass

@@ -34,16 +34,15 @@ def main() -> int:
         most_minutes=given.most_minutes,
         checkpoints=not given.no_checkpoints,
     )
-    say = _say
     try:
-        result = asyncio.run(run(options, say))
+        result = asyncio.run(run(options, _say))
     except BenchFailed as error:
         sys.stderr.write(f"chaos: {error}\n")
         return 1
     aims = result.aims(given.kills)
     write(given.out, document(aims, result.as_json()))
-    tell(aims, say)
-    say(f"written to {given.out}")
+    tell(aims, _say)
+    _say(f"written to {given.out}")
     return 0 if all(aim.met for aim in aims) else 1
 
 

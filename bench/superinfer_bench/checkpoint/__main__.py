@@ -27,7 +27,7 @@ from superinfer_bench.checkpoint.site import EngineShape, Node, Saved, node, sha
 from superinfer_bench.priority import apply_nice, want_nice
 from superinfer_bench.report import Aim, document, tell, write
 from superinfer_bench.stack import BenchFailed
-from superinfer_proto.slab import Slab
+from superinfer_proto.slab import ENGINE_SLAB, Slab
 
 MODES: Final = ("off", "local", "replicated")
 MOST_LOSS_PERCENT: Final = 3.0
@@ -135,8 +135,8 @@ async def _pair(shape: EngineShape, run_dir: Path) -> AsyncIterator[tuple[Node, 
             node("on", shape, run_dir / "on", shared) as on,
         ):
             await wait_for([off, on])
-            layout = Slab.open(shared / "engine.slab")
-            Slab.create(peers / "engine.slab", layout.shape, generation=1).close()
+            layout = Slab.open(shared / ENGINE_SLAB)
+            Slab.create(peers / ENGINE_SLAB, layout.shape, generation=1).close()
             layout.close()
             with sidecar("peer", run_dir / "peer", peers, shape.memory_mib) as peer:
                 for child in (off.engine, on.engine, off.sidecar, on.sidecar, peer):

@@ -19,7 +19,7 @@ from superinfer.serving.shared_memory import SHARED_MEMORY
 from superinfer_bench.checkpoint.load import Client
 from superinfer_bench.children import Child
 from superinfer_bench.stack import BenchFailed, bench_environment
-from superinfer_proto.slab import Counter, Slab
+from superinfer_proto.slab import ENGINE_SLAB, Counter, Slab
 
 START_S = 600.0
 
@@ -87,7 +87,7 @@ class Node:
     def slab(self) -> Slab:
         """What its engine saves."""
         assert self.shared is not None
-        return Slab.open(self.shared / "engine.slab")
+        return Slab.open(self.shared / ENGINE_SLAB)
 
     def rss_mb(self) -> dict[str, float]:
         """Of engine and sidecar, with everything they started."""

@@ -81,7 +81,7 @@ async def run_trial(
     cut = asyncio.Event()
 
     def on_tokens(asked: Asked) -> None:
-        if _tokens(asked) >= CUT_AFTER:
+        if asked.tokens >= CUT_AFTER:
             cut.set()
 
     asking = asyncio.create_task(ask(client, site.url, case, on_tokens=on_tokens))
@@ -92,12 +92,10 @@ async def run_trial(
         raise BenchFailed(f"the request ended before it could be cut: {(await asking).broken}")
     victim, peer = await _who_has_it(site, client)
     killed_ms = kill([site.sidecar_pid(victim), *site.engine_pids(victim)])
-    again = None
     if method is Method.RESTART:
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        again = await ask(client, site.url, case)
-        asked = again
+        asked = await ask(client, site.url, case)
         next_ms = asked.token_ms[CUT_AFTER] - killed_ms
     else:
         asked = await asking
@@ -117,7 +115,7 @@ async def run_trial(
         next_token_ms=next_ms,
         detection_ms=resumes[0]["lost_at_ms"] - killed_ms if resumes else None,
         gap_ms=_gap_ms(reference),
-        tokens_recomputed=context + CUT_AFTER if again is not None else record["recomputed_tokens"],
+        tokens_recomputed=context + CUT_AFTER if method is Method.RESTART else record["recomputed_tokens"],
         bytes_moved=int(moved),
         exact=compare(reference.answer, asked.answer).same,
     )
@@ -144,11 +142,6 @@ def _case(context: int, rng: random.Random) -> Case:
         "return_token_ids": True,
     }
     return Case(f"{context} tokens", COMPLETIONS, body, greedy=True)
-
-
-def _tokens(asked: Asked) -> int:
-    choice = asked.answer.choices.get(0)
-    return 0 if choice is None else len(choice.tokens)
 
 
 def _in_flight_ms(asked: Asked, killed_ms: float) -> float:

@@ -23,9 +23,8 @@ from superinfer_bench.placement.baselines import (
 )
 from superinfer_bench.placement.jobs import Input, Job
 from superinfer_bench.placement.ours import OurPlanner
-from superinfer_core.api.v1alpha1.chipletpool import ChipletShape
 from superinfer_core.placement.fit import size_in_slices
-from superinfer_core.placement.hardware import FREE, GpuKind, describe
+from superinfer_core.placement.hardware import FREE, describe
 
 OFFERED: Final = 1.3
 """The stream ends when live demand is this multiple of the cluster."""
@@ -163,7 +162,7 @@ def fill(given: Input, name: str, seed: int) -> Filled:
     live = used = refused = arrived = 0
     at_capacity: tuple[float, int, float] | None = None
     for arrival in stream(given, seed):
-        size = _size(kind, arrival.job)
+        size = size_in_slices(kind, arrival.job.chiplet)
         placed = cluster.place(arrived, arrival.job)
         refused += not placed
         used += size if placed else 0
@@ -191,8 +190,3 @@ def _fragmented(cluster: Simulated | OurPlanner, fragmentation: Fragmentation) -
     nodes = cluster.nodes if isinstance(cluster, Simulated) else cluster.sim_nodes()
     free = sum(node.free() for node in nodes)
     return sum(fragmentation.of(node) for node in nodes) / free if free else 0.0
-
-
-def _size(kind: GpuKind, job: Job) -> int:
-    demand = job.chiplet
-    return 8 * demand.count if demand.shape is ChipletShape.GPU else size_in_slices(kind, demand)

@@ -6,7 +6,6 @@ from superinfer_bench.placement.baselines import SimNode
 from superinfer_bench.placement.jobs import Input, Job, with_models
 from superinfer_core.api.v1alpha1.chipletpool import Allocation
 from superinfer_core.placement.demand import PoolDemand
-from superinfer_core.placement.hardware import FREE
 from superinfer_core.placement.index import Change, PlacementIndex
 from superinfer_core.placement.snapshot import ExecutorPhase, RunningExecutor, Snapshot
 
@@ -70,7 +69,7 @@ class OurPlanner:
                 node.node.name,
                 self._given.models.get(node.node.name, ""),
                 node.kind.gpus[0] if node.kind.gpus else None,
-                [state if state is not None else FREE for state in node.devices.states],
+                list(node.devices.states),
                 node.free.get("cpu", 0),
                 node.free.get("memory", 0) >> 20,
             )

@@ -134,17 +134,13 @@ def print_plan(world: World, made: Plan) -> None:
     for verb, ended in [("drain", e) for e in made.drain] + [("delete", e) for e in made.delete]:
         console.print(f"{verb} {ended.name}: {ended.reason.value}: {ended.message}", markup=False)
     for unplaced in made.unplaced:
-        console.print(
-            f"{unplaced.pool}: {unplaced.reason.value}: {unplaced.message}", style="red", markup=False
-        )
+        _bad(f"{unplaced.pool}: {unplaced.reason.value}: {unplaced.message}")
         for refusal in unplaced.refusals:
             names = ", ".join(refusal.nodes[:SHOWN_NODES])
             more = f" and {len(refusal.nodes) - SHOWN_NODES} more" if len(refusal.nodes) > SHOWN_NODES else ""
             console.print(f"    {refusal.constraint.value}: {names}{more}: {refusal.message}", markup=False)
     for flagged in made.flagged:
-        console.print(
-            f"{flagged.name}: {flagged.constraint.value}: {flagged.message}", style="red", markup=False
-        )
+        _bad(f"{flagged.name}: {flagged.constraint.value}: {flagged.message}")
     for advice in made.advice:
         what = advice.config or f"instances {', '.join(advice.profiles)}"
         where = "nvidia.com/mig.config" if advice.config else advice.device

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
 from superinfer_core.placement.demand import ChipletDemand
-from superinfer_core.placement.geometry import GpuProduct, MigProfile, product_named
+from superinfer_core.placement.geometry import MEMORY_SLICES, GpuProduct, MigProfile, product_named
 from superinfer_core.placement.index import PlacementIndex
 from superinfer_core.placement.shapes import ShapeOption, estimated, whole_gpu
 from superinfer_core.prediction.profile import Profile
@@ -43,18 +43,18 @@ def shape_options(
     for product in products_of(index):
         shapes = {profile.name: profile for profile in product.mig_profiles if "+" not in profile.name}
         shapes["GPU"] = whole_gpu(product)
-        sources = [name for name in profiles if name in shapes]
-        used.update(sources)
+        sources = profiles.keys() & shapes.keys()
+        used |= sources
         if not sources:
             continue
         for name, shape in shapes.items():
             if shape.memory_mib >= (memory_mib or 0):
-                options.append(_option(index, product, shapes, sources, profiles, name))
+                options.append(_option(index, product, shapes, profiles, name))
         options += [
             group
             for count in GROUPS
             if shapes["GPU"].memory_mib * count >= (memory_mib or 0)
-            and (group := _group(index, product, shapes, sources, profiles, count)).domains
+            and (group := _option(index, product, shapes, profiles, "GPU", count)).domains
         ]
     unknown = sorted(set(profiles) - used)
     if unknown:
@@ -66,41 +66,26 @@ def _option(
     index: PlacementIndex,
     product: GpuProduct,
     shapes: Mapping[str, MigProfile],
-    sources: Sequence[str],
     profiles: Mapping[str, Profile],
     name: str,
+    count: int = 1,
 ) -> ShapeOption:
-    demand = _demand(product, shapes[name])
+    """One shape, or `count` linked ones together."""
+    demand = _demand(product, shapes[name], count)
     domains = index.nodes_with_room(demand)
-    if name in profiles:
-        return replace(
-            _measured(shapes[name], profiles[name], demand), name=f"{product.label} {name}", domains=domains
-        )
-    source = _nearest(shapes, sources, shapes[name])
-    base = _measured(shapes[source], profiles[source], demand)
-    made = estimated(base, shapes[source], shapes[name], domains=domains)
-    return replace(made, name=f"{product.label} {name}")
+    if name in profiles and count == 1:
+        made = replace(_measured(shapes[name], profiles[name], demand), domains=domains)
+    else:
+        source = _nearest(shapes, [known for known in profiles if known in shapes], shapes[name])
+        base = _measured(shapes[source], profiles[source], demand)
+        made = estimated(base, shapes[source], shapes[name], domains=domains, count=count)
+    return replace(made, name=f"{product.label} {made.name}")
 
 
-def _group(
-    index: PlacementIndex,
-    product: GpuProduct,
-    shapes: Mapping[str, MigProfile],
-    sources: Sequence[str],
-    profiles: Mapping[str, Profile],
-    count: int,
-) -> ShapeOption:
-    demand = replace(_demand(product, shapes["GPU"]), count=count, interconnect=Interconnect.NVLINK_REQUIRED)
-    source = _nearest(shapes, sources, shapes["GPU"])
-    base = _measured(shapes[source], profiles[source], demand)
-    domains = index.nodes_with_room(demand)
-    made = estimated(base, shapes[source], shapes["GPU"], domains=domains, count=count)
-    return replace(made, name=f"{product.label} {count}xGPU")
-
-
-def _demand(product: GpuProduct, shape: MigProfile) -> ChipletDemand:
+def _demand(product: GpuProduct, shape: MigProfile, count: int) -> ChipletDemand:
     if shape.name == "GPU":
-        return ChipletDemand(ChipletShape.GPU, product=product.label)
+        linked = Interconnect.NVLINK_REQUIRED if count > 1 else Interconnect.ANY
+        return ChipletDemand(ChipletShape.GPU, count=count, interconnect=linked, product=product.label)
     return ChipletDemand(ChipletShape.MIG, shape.name, product=product.label)
 
 
@@ -113,7 +98,7 @@ def _measured(shape: MigProfile, profile: Profile, demand: ChipletDemand) -> Sha
     return ShapeOption(
         shape.name,
         demand,
-        shape.memory_slices / 8,
+        shape.memory_slices / MEMORY_SLICES,
         profile.steps,
         profile.factor(QUANTILE),
         profile.max_step_tokens,

@@ -4,10 +4,11 @@ Nothing of it may outlive its `serve`: the directory is removed at the end, and 
 removed by the next (nobody holds the locks of its files any more).
 """
 
-import fcntl
 import shutil
 from pathlib import Path
 from typing import Final
+
+from superinfer_proto.slab import has_writer
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - not a place for files, memory
 _PREFIX: Final = "superinfer-"
@@ -36,14 +37,5 @@ def remove_left_behind() -> None:
     """Remove directories whose processes are all gone."""
     for root in SHARED_MEMORY.glob(f"{_PREFIX}*"):
         slabs = list(root.glob("*/*.slab"))
-        if slabs and not any(_in_use(slab) for slab in slabs):
+        if slabs and not any(map(has_writer, slabs)):
             shutil.rmtree(root, ignore_errors=True)
-
-
-def _in_use(slab: Path) -> bool:
-    try:
-        with slab.open("rb") as opened:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    return False

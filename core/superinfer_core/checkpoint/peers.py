@@ -42,9 +42,7 @@ class Peer:
     fault_domain: tuple[str, ...] = ()
 
 
-def choose_peers(
-    me: str, peers: Iterable[Peer], policy: PeerPolicy, copies: int, *, leaving: frozenset[str] = frozenset()
-) -> tuple[Peer, ...]:
+def choose_peers(me: str, peers: Iterable[Peer], policy: PeerPolicy, copies: int) -> tuple[Peer, ...]:
     """At most `copies` peers for the executor named `me`, best first.
 
     Args:
@@ -52,15 +50,10 @@ def choose_peers(
         peers: the pool.
         policy: how far away.
         copies: how many.
-        leaving: executors that should get no new copies (draining, unreachable).
     """
     listed = {peer.executor: peer for peer in peers}
     own = listed.pop(me, Peer(me, ""))
-    fit = [
-        peer
-        for peer in listed.values()
-        if peer.address and peer.executor not in leaving and _far_enough(own, peer, policy)
-    ]
+    fit = [peer for peer in listed.values() if peer.address and _far_enough(own, peer, policy)]
     fit.sort(key=lambda peer: (_weight(me, peer.executor), peer.executor), reverse=True)
     return tuple(fit[: max(0, copies)])
 

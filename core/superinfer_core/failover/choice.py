@@ -14,7 +14,7 @@ from math import inf
 from typing import Final
 
 RESTORE_SHARE: Final = 0.1
-"""Fetching blocks takes this share of recomputing them, until an executor says otherwise."""
+"""Fetching blocks is taken to last this share of recomputing them: no executor tells how long it does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ into account what the advice before it already makes room for.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
@@ -18,7 +17,6 @@ from superinfer_core.placement.geometry import (
     MEMORY_SLICES,
     GpuProduct,
     MigProfile,
-    can_lie_together,
     product_named,
 )
 from superinfer_core.placement.hardware import FREE, GpuMode
@@ -30,14 +28,6 @@ MAX_ADVICE = 32
 
 Layout = tuple[tuple[str, int], ...]
 """Profiles with their numbers on one GPU; empty: MIG is off."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Config:
-    """A named configuration, the same for all GPUs of a node."""
-
-    name: str
-    layout: Layout
 
 
 @cache
@@ -57,25 +47,6 @@ def named_layouts(product: GpuProduct) -> tuple[tuple[str, Layout], ...]:
 
 def _most(profile: MigProfile) -> int:
     return min(profile.max_instances, len(profile.starts), COMPUTE_SLICES // profile.compute_slices)
-
-
-def layout_fits(product: GpuProduct, layout: Layout) -> bool:
-    """Whether a GPU can have these instances at once."""
-    wanted = [product.profile(name) for name, count in layout for _ in range(count)]
-    if any(profile is None for profile in wanted):
-        return False
-    profiles = sorted((p for p in wanted if p is not None), key=lambda p: -p.memory_slices)
-    return _lay(tuple(profiles), ())
-
-
-def _lay(left: tuple[MigProfile, ...], laid: tuple[tuple[MigProfile, int], ...]) -> bool:
-    if not left:
-        return True
-    return any(
-        _lay(left[1:], (*laid, (left[0], start)))
-        for start in left[0].starts
-        if can_lie_together((*laid, (left[0], start)))
-    )
 
 
 def advise(fleet: Fleet, pools: Mapping[str, PoolDemand], unplaced: Sequence[Unplaced]) -> list[LayoutAdvice]:
@@ -138,18 +109,18 @@ def _options(
         return
     whole_node = len(idle) == len(gpus)
     asked = {pool.chiplet.profile for pool in wanted}
-    for config in (_Config(name, layout) for name, layout in named_layouts(product)):
+    for config, layout in named_layouts(product):
         # None stands for whole GPUs, which a layout without instances gives.
-        if not asked.intersection([name for name, _ in config.layout] or [None]):
+        if not asked.intersection([name for name, _ in layout] or [None]):
             continue
-        helped = _helped(config.layout, len(idle) if whole_node else 1, product, node, wanted, missing)
-        if not helped or (not config.layout and not whole_node):
+        helped = _helped(layout, len(idle) if whole_node else 1, product, node, wanted, missing)
+        if not helped or (not layout and not whole_node):
             continue
         if whole_node:
-            yield _advice(node, "all", config, config.name, helped), helped
-        elif config.layout:
+            yield _advice(node, "all", layout, config, helped), helped
+        elif layout:
             place = idle[0]
-            yield _advice(node, gpus[place].uuid, config, None, helped), helped
+            yield _advice(node, gpus[place].uuid, layout, None, helped), helped
 
 
 def _helped(
@@ -189,10 +160,10 @@ def _switched(node: FleetNode) -> bool:
 
 
 def _advice(
-    node: FleetNode, device: str, config: _Config, name: str | None, helped: Mapping[str, int]
+    node: FleetNode, device: str, layout: Layout, config: str | None, helped: Mapping[str, int]
 ) -> LayoutAdvice:
     told = ", ".join(f"{count} of {key}" for key, count in sorted(helped.items()))
-    profiles = tuple(profile for profile, count in config.layout for _ in range(count))
+    profiles = tuple(profile for profile, count in layout for _ in range(count))
     return LayoutAdvice(
-        node.node.name, device, name, profiles, tuple(sorted(helped)), f"would make room for {told}"
+        node.node.name, device, config, profiles, tuple(sorted(helped)), f"would make room for {told}"
     )

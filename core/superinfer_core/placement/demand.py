@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from superinfer_core.api.v1alpha1.chipletpool import Allocation, ChipletShape, FaultDomain, Interconnect
 from superinfer_core.api.v1alpha1.labels import GPU_RESOURCE, mig_resource
 from superinfer_core.contract.effective import Isolation
-from superinfer_core.placement.node import Toleration
+from superinfer_core.placement.node import Taint, Toleration
 
 DEFAULT_SPREAD = (FaultDomain.NODE, FaultDomain.GPU)
 """What replicas are spread over where a pool does not say."""
@@ -82,3 +82,7 @@ class PoolDemand:
         named = self.allocation is Allocation.DRA
         if self.chiplet.named is not named:
             object.__setattr__(self, "chiplet", replace(self.chiplet, named=named))
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether its executors may be on a node with that taint."""
+        return any(toleration.tolerates(taint) for toleration in self.tolerations)

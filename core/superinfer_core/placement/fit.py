@@ -13,7 +13,7 @@ from typing import Final
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
 from superinfer_core.placement.demand import ChipletDemand
-from superinfer_core.placement.geometry import COMPUTE_SLICES, MEMORY_SLICES
+from superinfer_core.placement.geometry import COMPUTE_SLICES, MEMORY_SLICES, free_starts
 from superinfer_core.placement.hardware import (
     COMPUTE_SHIFT,
     COMPUTE_UNIT,
@@ -46,17 +46,12 @@ def instance_options(kind: GpuKind, demand: ChipletDemand, state: int) -> tuple[
     profile = instance_profile(kind, demand)
     if kind.mode is GpuMode.WHOLE or profile is None:
         return ()
-    if (state >> COMPUTE_SHIFT & COMPUTE_SLICES) + profile.compute_slices > COMPUTE_SLICES:
-        return ()
     media = profile.name.endswith("+me")
     if media and state & MEDIA:
         return ()
     added = profile.compute_slices * COMPUTE_UNIT | (MEDIA if media else 0)
-    return tuple(
-        ((state | profile.mask(start)) + added, start)
-        for start in profile.starts
-        if not state & profile.mask(start)
-    )
+    starts = free_starts(profile, mask=state & MASK, compute=state >> COMPUTE_SHIFT & COMPUTE_SLICES)
+    return tuple(((state | profile.mask(start)) + added, start) for start in starts)
 
 
 def size_in_slices(kind: GpuKind, demand: ChipletDemand) -> int:
@@ -182,16 +177,6 @@ class Fitting:
             groups += 1
             usable = [place for place in usable if place not in group]
         return groups
-
-    def node_value(self, node: NodeKind, states: Sequence[int]) -> int:
-        """What the whole mix can still place on a node."""
-        free = 0
-        total = 0
-        for place, (kind, state) in enumerate(zip(node.gpus, states, strict=True)):
-            total += self.value(kind, state)
-            if state == FREE and kind.mode is not GpuMode.INSTANCES:
-                free |= 1 << place
-        return total + self.whole_value(node, free)
 
     def choose(self, node: NodeKind, states: Sequence[int], demand: ChipletDemand) -> Choice | None:
         """The cheapest way to place one executor on a node with GPUs in `states`; None if there is none.

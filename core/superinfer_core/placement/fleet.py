@@ -14,7 +14,7 @@ from superinfer_core.api.v1alpha1.chipletpool import ChipletShape
 from superinfer_core.api.v1alpha1.labels import GPU_CLIQUE_LABEL, GPU_RESOURCE
 from superinfer_core.placement.demand import ChipletDemand
 from superinfer_core.placement.devices import Devices, claim
-from superinfer_core.placement.hardware import MIG_STRATEGY_LABEL, GpuKind, NodeKind, describe
+from superinfer_core.placement.hardware import MIG_STRATEGY_LABEL, GpuKind, NodeKind, describe, shares_gpus
 from superinfer_core.placement.node import Node, Taint
 from superinfer_core.placement.snapshot import ForeignUse, HoldDown, PlannerSettings, RunningExecutor
 from superinfer_core.placement.standing import Standing, repelling, standing
@@ -278,15 +278,12 @@ class Fleet:
 
     def _facts_of(self, node: Node) -> Facts:
         labels = node.labels
-        clique = ""
-        if "clique" in self.domains:
-            clique = clique_of(node)
         return Facts(
             tuple(labels.get(key) for key in self.label_keys),
             repelling(node.taints) if node.taints else (),
             labels.get(self.settings.zone_label, "") if "zone" in self.domains else "",
             labels.get(self.settings.rack_label, "") if "rack" in self.domains else "",
-            clique,
+            clique_of(node) if "clique" in self.domains else "",
         )
 
     def _kind(self, node: Node) -> tuple[NodeKind, int]:
@@ -302,8 +299,7 @@ class Fleet:
 
     def _kind_key(self, node: Node) -> object:
         topology = node.topology
-        sharing = node.labels.get("nvidia.com/gpu.sharing-strategy", "none")
-        if topology is None or sharing not in ("", "none"):
+        if topology is None or shares_gpus(node):
             counted = sorted(item for item in node.allocatable.items() if item[0].startswith("nvidia.com/"))
             labels = sorted(item for item in node.labels.items() if item[0].startswith("nvidia.com/"))
             return (tuple(counted), tuple(labels))

@@ -12,7 +12,6 @@ a node reports always wins over this table.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from types import MappingProxyType
 from typing import Final
 
@@ -261,14 +260,6 @@ def memory_of_profile(profile: str) -> int | None:
     )
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Laid:
-    """An instance of a profile at a memory slice."""
-
-    start: int
-    profile: str
-
-
 def can_lie_together(instances: Iterable[tuple[MigProfile, int]]) -> bool:
     """Whether these (profile, start) may exist on one GPU at once."""
     mask, compute, counts = 0, 0, dict[str, int]()
@@ -290,22 +281,3 @@ def free_starts(profile: MigProfile, *, mask: int, compute: int) -> Iterator[int
         for start in profile.starts:
             if not mask & profile.mask(start):
                 yield start
-
-
-@cache
-def maximal_layouts(profiles: tuple[MigProfile, ...]) -> tuple[tuple[Laid, ...], ...]:
-    """Every set of instances to which none of `profiles` can be added, each once, in order."""
-    found: set[tuple[Laid, ...]] = set()
-    pieces = [(profile, start) for profile in profiles for start in profile.starts]
-
-    def extend(chosen: tuple[tuple[MigProfile, int], ...], after: int) -> None:
-        if not any(can_lie_together((*chosen, piece)) for piece in pieces):
-            found.add(tuple(sorted(Laid(start, profile.name) for profile, start in chosen)))
-            return
-        for number in range(after, len(pieces)):
-            longer = (*chosen, pieces[number])
-            if can_lie_together(longer):
-                extend(longer, number + 1)
-
-    extend((), 0)
-    return tuple(sorted(found))

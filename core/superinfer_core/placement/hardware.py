@@ -122,11 +122,16 @@ class NodeKind:
         return len({self.numa[position] for position in positions})
 
 
+def shares_gpus(node: Node) -> bool:
+    """Whether several pods get the same GPU at once (time-slicing, MPS)."""
+    return node.labels.get(SHARING_LABEL, "none") not in ("", "none")
+
+
 def describe(node: Node) -> NodeKind:
     """The hardware of a node: from its topology, else from its counts and labels."""
-    sharing = node.labels.get(SHARING_LABEL, "none")
-    if node.topology is None or sharing not in ("", "none"):
-        return NodeKind(_stand_ins(node), frozenset(), _unknown_numa(node))
+    if node.topology is None or shares_gpus(node):
+        counted = _stand_ins(node)
+        return NodeKind(counted, frozenset(), (-1,) * len(counted))
     topology = node.topology
     gpus = tuple(_gpu_kind(gpu, topology) for gpu in topology.gpus)
     numa = tuple(-1 if gpu.numa_node is None else gpu.numa_node for gpu in topology.gpus)
@@ -179,7 +184,7 @@ def _stand_ins(node: Node) -> tuple[GpuKind, ...]:
     product, _, single = label.partition("-MIG-")
     known = product_named(product)
     profiles = known.mig_profiles if known is not None else ()
-    shared = node.labels.get(SHARING_LABEL, "none") not in ("", "none")
+    shared = shares_gpus(node)
     found: list[GpuKind] = []
     count = node.allocatable.get(GPU_RESOURCE, 0)
     if count and (single or (node.labels.get(MIG_STRATEGY_LABEL) == "single" and not product)):
@@ -210,10 +215,6 @@ def _counted_instances(
     profile = known or _unknown_profile(name, 0, labelled)
     pieces = (Piece(profile, -1),) * count
     return GpuKind(product, 0, GpuMode.INSTANCES, profiles, pieces, shared, known=False, resource=resource)
-
-
-def _unknown_numa(node: Node) -> tuple[int, ...]:
-    return (-1,) * len(_stand_ins(node))
 
 
 def _number(text: str | None) -> int | None:

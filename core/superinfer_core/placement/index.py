@@ -28,9 +28,11 @@ from superinfer_core.placement.snapshot import (
     RunningExecutor,
     Snapshot,
 )
+from superinfer_core.placement.spread import LEVELS
 from superinfer_core.placement.standing import failing, next_holds, node_domain
 
-_SPREAD_LEVELS = {FaultDomain.ZONE: "zone", FaultDomain.RACK: "rack", FaultDomain.CLIQUE: "clique"}
+_SPREAD_LEVELS = {level: LEVELS[level] for level in (FaultDomain.ZONE, FaultDomain.RACK, FaultDomain.CLIQUE)}
+"""Levels the fleet has to know of its nodes."""
 
 
 @dataclass(frozen=True, slots=True)

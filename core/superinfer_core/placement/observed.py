@@ -15,7 +15,6 @@ from superinfer_core.placement.node import (
     Health,
     HealthState,
     Link,
-    LinkType,
     MigInstance,
     RecoveryAction,
     Topology,
@@ -33,7 +32,7 @@ class HardwareFacts:
         gpus = tuple(self._gpu(gpu) for gpu in sorted(status.gpus or (), key=lambda gpu: gpu.index))
         number = {gpu.uuid: gpu.index for gpu in gpus}
         links = tuple(
-            Link(number[link.a], number[link.b], LinkType(link.type.value), link.count or 0)
+            Link(number[link.a], number[link.b], link.type, link.count or 0)
             for link in status.links or ()
             if link.a in number and link.b in number
         )
@@ -85,8 +84,8 @@ class HardwareFacts:
 def _health(health: api.DeviceHealth | None) -> Health:
     if health is None:
         return HEALTHY
-    action = health.recovery_action.value if health.recovery_action is not None else "None"
-    if health.state is api.HealthState.HEALTHY and action == "None":
+    action = health.recovery_action or RecoveryAction.NONE
+    if health.state is HealthState.HEALTHY and action is RecoveryAction.NONE:
         return HEALTHY
     reason = health.reason or (f"Xid{health.xid}" if health.xid is not None else "")
-    return Health(HealthState(health.state.value), reason, RecoveryAction(action))
+    return Health(health.state, reason, action)

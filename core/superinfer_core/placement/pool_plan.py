@@ -225,9 +225,7 @@ class PoolPlanner:
         node = self._nodes.get(executor.node)
         if node is None:
             return Trouble(EndReason.NODE_GONE, f"node {executor.node} is gone", force=True)
-        taint = next(
-            (t for t in evicting(node.taints) if not any(o.tolerates(t) for o in pool.tolerations)), None
-        ) if node.taints else None  # fmt: skip
+        taint = next((taint for taint in evicting(node.taints) if not pool.tolerates(taint)), None)
         if taint is not None:
             return Trouble(EndReason.NODE_TAINTED, f"node {node.name} has taint {taint.key}:NoExecute")
         failed = self._failed.get(executor.node)

@@ -134,11 +134,7 @@ class _Judge:
         wanted = first_difference(node.facts, self._pool.node_selector, self._fleet.label_keys)
         if wanted is not None:
             return Misfit(Constraint.SELECTOR_MISMATCH, f"without label {wanted}")
-        taint = next(
-            taint
-            for taint in node.facts.taints
-            if not any(toleration.tolerates(taint) for toleration in self._pool.tolerations)
-        )
+        taint = next(taint for taint in node.facts.taints if not self._pool.tolerates(taint))
         value = f"={taint.value}" if taint.value else ""
         return Misfit(
             Constraint.TAINT_NOT_TOLERATED,

@@ -258,7 +258,7 @@ def admits(pool: PoolDemand, label_keys: tuple[str, ...]) -> Callable[[Facts], b
         found = known.get(id(facts))
         if found is None:
             found = all(facts.labels[place] == value for place, value in wanted) and all(
-                any(toleration.tolerates(taint) for toleration in pool.tolerations) for taint in facts.taints
+                pool.tolerates(taint) for taint in facts.taints
             )
             known[id(facts)] = found
         return found

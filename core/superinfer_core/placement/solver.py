@@ -6,7 +6,8 @@ measure of work instead of the clock.
 
 from typing import Any
 
-from superinfer_core.placement.packing import Cell, Item, Option, Problem
+from superinfer_core.placement.geometry import COMPUTE_SLICES
+from superinfer_core.placement.packing import Cell, Gpu, Item, Option, Problem
 
 
 class SolverMissing(RuntimeError):
@@ -76,20 +77,7 @@ def _cells(model: Any, moved: _Chosen, placed: _Chosen) -> None:
 def _compute(model: Any, problem: Problem, moved: _Chosen, placed: _Chosen) -> None:
     """Seven compute slices a GPU, also while movers are still where they were."""
     for gpu, used in problem.compute_used.items():
-        arriving = [
-            slices * variable
-            for _, choices in moved
-            for variable, option in choices
-            for at, slices in option.compute
-            if at == gpu
-        ]
-        new = [
-            slices * variable
-            for _, choices in placed
-            for variable, option in choices
-            for at, slices in option.compute
-            if at == gpu
-        ]
+        arriving, new = _slices(moved, gpu), _slices(placed, gpu)
         leaving = [
             slices * variable
             for item, choices in moved
@@ -99,16 +87,15 @@ def _compute(model: Any, problem: Problem, moved: _Chosen, placed: _Chosen) -> N
             for variable, _ in choices
         ]
         if arriving:
-            model.add(used + sum(arriving) <= 7)
+            model.add(used + sum(arriving) <= COMPUTE_SLICES)
         if new:
-            model.add(used + sum(arriving) + sum(new) - sum(leaving) <= 7)
+            model.add(used + sum(arriving) + sum(new) - sum(leaving) <= COMPUTE_SLICES)
 
 
 def _room(model: Any, problem: Problem, moved: _Chosen, placed: _Chosen) -> None:
     """CPU, memory and counted devices of every node, also while movers are still where they were."""
     for (node, resource), free in problem.room.items():
-        arriving = _taken(moved, node, resource)
-        new = _taken(placed, node, resource)
+        arriving, new = _taken(moved, node, resource), _taken(placed, node, resource)
         leaving = [
             amount * variable
             for item, choices in moved
@@ -121,6 +108,16 @@ def _room(model: Any, problem: Problem, moved: _Chosen, placed: _Chosen) -> None
             model.add(sum(arriving) <= max(0, free))
         if new:
             model.add(sum(arriving) + sum(new) - sum(leaving) <= max(0, free))
+
+
+def _slices(chosen: _Chosen, gpu: Gpu) -> list[Any]:
+    return [
+        slices * variable
+        for _, choices in chosen
+        for variable, option in choices
+        for at, slices in option.compute
+        if at == gpu
+    ]
 
 
 def _taken(chosen: _Chosen, node: str, resource: str) -> list[Any]:

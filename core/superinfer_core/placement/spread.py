@@ -54,7 +54,7 @@ class Spread:
         counts = self.counts
         counts[node] = counts.get(node, 0) + 1
         for domain in fault_domain:
-            if domain is not node and domain.startswith(self.prefixes):
+            if domain.startswith(self.prefixes):
                 counts[domain] = counts.get(domain, 0) + 1
 
     def excess(self, domain: str) -> int:

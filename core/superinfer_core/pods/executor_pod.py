@@ -223,7 +223,7 @@ def _code_container(settings: PodSettings) -> dict[str, Any]:
 
 def _pin_devices(spec: dict[str, Any], seat: Seat) -> None:
     """The chiplet, whatever the template says: two executors on one chiplet would be the worst mistake."""
-    executor = next(c for c in spec["containers"] if c["name"] == "executor")
+    executor = next(c for c in spec["containers"] if c["name"] == labels.EXECUTOR_CONTAINER)
     resources = executor.setdefault("resources", {})
     if seat.resource:
         for kind in ("requests", "limits"):

@@ -77,7 +77,6 @@ def _args(pool: ChipletPool) -> list[str]:
 def _tls_args(pool: ChipletPool, settings: PodSettings) -> list[str]:
     if not settings.tls:
         return ["--insecure"]
-    name = f"{pool.metadata.name}.{pool.metadata.namespace}.pool.superinfer.dev"
     return [
         "--tls-cert",
         f"{TLS_PATH}/tls.crt",
@@ -86,7 +85,7 @@ def _tls_args(pool: ChipletPool, settings: PodSettings) -> list[str]:
         "--tls-ca",
         f"{TLS_PATH}/ca.crt",
         "--tls-pool-name",
-        name,
+        labels.executor_tls_name(pool.metadata.name or "", pool.metadata.namespace or ""),
     ]
 
 

@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from superinfer_core.api.v1alpha1 import labels
+from superinfer_core.api.v1alpha1.meta import GROUP
 from superinfer_core.contract.problems import FieldProblem, shown
+from superinfer_core.pods.paths import CODE_PATH, RUN_PATH
 
 _KEYED_LISTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -29,9 +32,9 @@ _KEYED_LISTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 _ADDED_UP: Final = frozenset({"tolerations"})
 
-_OWN_LABEL_PREFIX: Final = "superinfer.dev/"
+_OWN_LABEL_PREFIX: Final = f"{GROUP}/"
 _OWN_LABELS: Final = frozenset(
-    {"app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/managed-by"}
+    {labels.APP_NAME_LABEL, labels.APP_COMPONENT_LABEL, labels.APP_MANAGED_BY_LABEL}
 )
 _RESERVED_SPEC: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -47,13 +50,13 @@ _RESERVED_SPEC: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _EFFECTS: Final = (None, "", "NoSchedule", "PreferNoSchedule", "NoExecute")
-_RESERVED_MOUNTS: Final = ("/run/superinfer", "/etc/superinfer", "/opt/superinfer")
+_RESERVED_MOUNTS: Final = (RUN_PATH, "/etc/superinfer", CODE_PATH)
 _SPEC_MAPS: Final = ("affinity", "nodeSelector", "securityContext", "overhead", "resources", "dnsConfig")
 _CONTAINER_MAPS: Final = ("resources", "securityContext", "readinessProbe", "livenessProbe", "startupProbe")
 _NEEDED: Final = ("containers", "volumes", "affinity")
 """What null would take away, a pod cannot be without."""
 
-_GENERATED_CONTAINERS: Final = ("executor", "sidecar")
+_GENERATED_CONTAINERS: Final = (labels.EXECUTOR_CONTAINER, labels.SIDECAR_CONTAINER)
 
 
 def merge_template(generated: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:

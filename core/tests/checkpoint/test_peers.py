@@ -74,6 +74,6 @@ def test_who_leaves_moves_only_the_copies_it_had():
         assert after == before[peer.executor] or before[peer.executor] == "e7"
 
 
-def test_executors_that_leave_or_have_no_address_get_nothing():
-    peers = [Peer("me", "a"), Peer("leaving", "b"), Peer("nowhere", "")]
-    assert choose_peers("me", peers, PeerPolicy.ANY, 5, leaving=frozenset({"leaving"})) == ()
+def test_executors_without_an_address_get_nothing():
+    peers = [Peer("me", "a"), Peer("nowhere", ""), Peer("there", "b")]
+    assert names(choose_peers("me", peers, PeerPolicy.ANY, 5)) == ["there"]

@@ -1,12 +1,13 @@
 """Nodes and pools for placement tests, plain and random."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from superinfer_core.api.v1alpha1.chipletpool import Allocation, ChipletShape, FaultDomain, Interconnect
 from superinfer_core.placement.demand import ChipletDemand, PoolDemand
 from superinfer_core.placement.geometry import PRODUCTS, MigProfile
 from superinfer_core.placement.node import (
-    HEALTHY,
     Gpu,
     Health,
     HealthState,
@@ -166,8 +167,6 @@ def random_nodes(draw: st.DrawFn, most: int = 6) -> tuple[Node, ...]:
 
 
 def _with_trouble(draw: st.DrawFn, node: Node) -> Node:
-    from dataclasses import replace
-
     trouble = draw(st.integers(0, 9))
     if trouble == 0:
         return replace(node, schedulable=False)
@@ -178,8 +177,6 @@ def _with_trouble(draw: st.DrawFn, node: Node) -> Node:
         return replace(node, topology=replace(node.topology, gpus=(first, *node.topology.gpus[1:])))
     return node
 
-
-assert HEALTHY.state is HealthState.HEALTHY
 
 _random_demands = st.sampled_from(
     (

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from placement_cases import ALL_3G_H100, H100, MIXED_H100, cut, gpu, mig, pool, switched
 from placement_world import World, check_valid
 
-from superinfer_core.placement.advice import layout_fits, named_layouts
-from superinfer_core.placement.geometry import PRODUCTS, can_lie_together
+from superinfer_core.placement.advice import named_layouts
+from superinfer_core.placement.geometry import PRODUCTS, GpuProduct, can_lie_together
 from superinfer_core.placement.node import MigInstance, Node
 from superinfer_core.placement.outcome import LayoutAdvice
 
@@ -25,7 +25,9 @@ def _followed(node: Node, advice: LayoutAdvice) -> Node:
         if advice.device not in ("all", one.uuid):
             made = one
         else:
-            made = replace(one, mig_enabled=bool(advice.profiles), instances=_laid(one.uuid, advice.profiles))
+            made = replace(
+                one, mig_enabled=bool(advice.profiles), instances=_laid(PRODUCT, one.uuid, advice.profiles)
+            )
         gpus.append(made)
         names = [i.profile for i in made.instances] if made.mig_enabled else []
         for key in [f"nvidia.com/mig-{name}" for name in names] or ["nvidia.com/gpu"] * (
@@ -35,13 +37,13 @@ def _followed(node: Node, advice: LayoutAdvice) -> Node:
     return replace(node, allocatable=allocatable, topology=replace(node.topology, gpus=tuple(gpus)))
 
 
-def _laid(uuid: str, names: tuple[str, ...]) -> tuple[MigInstance, ...]:
+def _laid(product: GpuProduct, uuid: str, names: tuple[str, ...]) -> tuple[MigInstance, ...]:
     laid: list[tuple[object, int]] = []
 
     def lay(left: list[str]) -> bool:
         if not left:
             return True
-        profile = PRODUCT.profile(left[0])
+        profile = product.profile(left[0])
         assert profile is not None
         for start in profile.starts:
             if can_lie_together([*laid, (profile, start)]):  # type: ignore[list-item]
@@ -51,7 +53,7 @@ def _laid(uuid: str, names: tuple[str, ...]) -> tuple[MigInstance, ...]:
                 laid.pop()
         return False
 
-    order = sorted(names, key=lambda name: -PRODUCT.profile(name).memory_slices)  # type: ignore[union-attr]
+    order = sorted(names, key=lambda name: -product.profile(name).memory_slices)  # type: ignore[union-attr]
     assert lay(order), names
     return tuple(
         MigInstance(f"MIG-new-{uuid}-{n}", profile.name, start, profile.memory_slices)  # type: ignore[attr-defined]
@@ -60,8 +62,10 @@ def _laid(uuid: str, names: tuple[str, ...]) -> tuple[MigInstance, ...]:
 
 
 @pytest.mark.parametrize("product", PRODUCTS.values(), ids=lambda product: product.label)
-def test_every_named_configuration_can_exist(product: object) -> None:
-    assert all(layout_fits(product, layout) for _, layout in named_layouts(product))  # type: ignore[arg-type]
+def test_every_named_configuration_can_exist(product: GpuProduct) -> None:
+    for _, layout in named_layouts(product):
+        names = tuple(name for name, count in layout for _ in range(count))
+        assert len(_laid(product, "GPU-0", names)) == len(names)
 
 
 def test_an_idle_node_is_given_the_configuration_that_places_most() -> None:

@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from superinfer_core.slo import BEST_EFFORT_TIER_RANK, Tier
+from superinfer_proto.slab import ENGINE_SLAB, STORE_SLAB
 
 CONNECTOR_NAME: Final = "CheckpointConnector"
 CONNECTOR_MODULE: Final = "superinfer_executor.checkpoint.connector"
-ENGINE_SLAB: Final = "engine.slab"
-"""Written by the engine, read by the sidecar."""
-STORE_SLAB: Final = "store.slab"
-"""Written by the sidecar, read by the engine."""
 _MIB: Final = 1 << 20
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from superinfer_core.api.v1alpha1.labels import NODE_AGENT_FIELD_MANAGER
 from superinfer_core.api.v1alpha1.nodetopology import NodeTopologyStatus
 from superinfer_core.placement.health_book import Damping
 from superinfer_executor.node_agent.agent import NodeAgent, Pace
@@ -21,7 +22,7 @@ from superinfer_executor.node_agent.driver import Driver
 from superinfer_executor.node_agent.geometry_check import check
 from superinfer_executor.node_agent.pod_resources import DEFAULT_SOCKET, PodResources
 from superinfer_executor.node_agent.publication import dated, no_driver, status_of
-from superinfer_executor.node_agent.publisher import FIELD_MANAGER, NodeTopologyPublisher
+from superinfer_executor.node_agent.publisher import NodeTopologyPublisher
 from superinfer_executor.node_agent.reading import DriverMissing
 from superinfer_executor.node_agent.report import report
 from superinfer_kube.client import KubeClient
@@ -66,7 +67,7 @@ def open_driver(library: Path | None) -> Driver:
 
 
 async def _run(options: argparse.Namespace) -> None:
-    client = KubeClient.connect(field_manager=FIELD_MANAGER, kubeconfig=options.kubeconfig)
+    client = KubeClient.connect(field_manager=NODE_AGENT_FIELD_MANAGER, kubeconfig=options.kubeconfig)
     publisher = NodeTopologyPublisher(client, options.node_name)
     pod_resources = PodResources(options.pod_resources)
     async with contextlib.AsyncExitStack() as stack:

@@ -94,7 +94,7 @@ def dra_devices(node: NodeReading) -> Mapping[str, str]:
         names[f"gpu-{gpu.index}"] = gpu.uuid
         profiles = {profile.profile_id: profile.name for profile in gpu.profiles}
         for instance in gpu.instances:
-            shape = profiles.get(instance.profile_id, "").replace(".", "")
+            shape = profiles.get(instance.profile_id, "").replace(".", "").replace("+", "-")
             name = f"gpu-{gpu.index}-mig-{shape}-{instance.profile_id}-{instance.start}"
             names[name] = instance.uuid
     return names

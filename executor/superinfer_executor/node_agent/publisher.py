@@ -4,14 +4,10 @@ Promise: server-side apply by one field manager; the object belongs to its Node,
 goes. One event loop.
 """
 
-from typing import Final
-
 from superinfer_core.api.v1alpha1.nodetopology import NodeTopology, NodeTopologyStatus
 from superinfer_kube.client import KubeClient
 from superinfer_kube.errors import NotFound
 from superinfer_kube.resources import NODE_TOPOLOGIES, NODES
-
-FIELD_MANAGER: Final = "superinfer-node-agent"
 
 
 class NodeTopologyPublisher:

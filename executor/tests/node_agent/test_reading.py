@@ -13,6 +13,7 @@ import pytest
 
 from superinfer_core.api.v1alpha1.nodetopology import NodeTopologyStatus
 from superinfer_core.placement.node import HealthState, LinkType, RecoveryAction
+from superinfer_gpumock.dra.slices import device_name
 from superinfer_gpumock.examples import NAMES, example
 from superinfer_gpumock.faults import Failure, fail
 from superinfer_gpumock.live import LiveNode
@@ -118,6 +119,24 @@ async def test_who_holds_which_device_comes_from_the_kubelet(
         "claimed": ("gpu.nvidia.com", [instance.uuid]),
     }
     assert (status.conditions or [])[0].status == "True"
+
+
+async def test_a_claimed_instance_with_media_engines_is_known_by_its_uuid(
+    tmp_path: Path, look: Look, kubelet: Kubelet
+) -> None:
+    live = LiveNode(tmp_path / "live")
+    description = json.loads(example("h100-mixed-mig"))
+    description["gpus"] = [{"mig": {"instances": [{"profile": "1g.10gb+me", "start": 0}]}}]
+    live.install(json.dumps(description), "worker")
+    (gpu,) = live.read()[1].gpus
+    (instance,) = gpu.instances
+    assert device_name(gpu, instance) == "gpu-0-mig-1g10gb-me-20-0", "a plus is no character of device names"
+    async with kubelet() as (service, socket):
+        claimed = service.answer.pod_resources.add(name="claimed", namespace="shop")
+        claim = claimed.containers.add(name="executor").dynamic_resources.add(claim_name="c")
+        claim.claim_resources.add(driver_name="gpu.nvidia.com", device_name=device_name(gpu, instance))
+        status = await look(live, socket)
+    assert [item.device_ids for item in status.allocations or ()] == [[instance.uuid]]
 
 
 async def test_without_the_kubelet_the_facts_are_incomplete(tmp_path: Path, look: Look) -> None:

@@ -45,8 +45,7 @@ class PluginDaemon:
         self._on_node = on_node
         self._refresh = refresh
         self._node: MockNode | None = None
-        self.plugins: dict[str, MockDevicePlugin] = {}
-        self.registrars: dict[str, Registrar] = {}
+        self._plugins: dict[str, MockDevicePlugin] = {}
 
     async def run(self) -> None:
         """Offer what is described until cancelled."""
@@ -74,13 +73,12 @@ class PluginDaemon:
         self, node: MockNode | None, resources: Mapping[str, tuple[Device, ...]], tasks: asyncio.TaskGroup
     ) -> None:
         self._node = node or self._node
-        for resource in set(self.plugins) | set(resources):
+        for resource in set(self._plugins) | set(resources):
             devices = resources.get(resource, ())
-            plugin = self.plugins.get(resource)
+            plugin = self._plugins.get(resource)
             if plugin is None:
-                plugin = self.plugins[resource] = MockDevicePlugin(resource, devices, self._current)
-                registrar = self.registrars[resource] = Registrar(plugin, self._directory)
-                tasks.create_task(registrar.run())
+                plugin = self._plugins[resource] = MockDevicePlugin(resource, devices, self._current)
+                tasks.create_task(Registrar(plugin, self._directory).run())
                 _LOG.info("MOCK %s: %d devices", resource, len(devices))
             elif plugin.offer(devices):
                 sick = [device.id for device in devices if not device.healthy]

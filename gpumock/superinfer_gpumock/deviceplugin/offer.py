@@ -6,13 +6,10 @@ Promise: pure. Resource names and device ids are those of NVIDIA's device plugin
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Final
 
+from superinfer_core.api.v1alpha1.labels import GPU_RESOURCE, mig_resource
 from superinfer_gpumock.description import DescriptionInvalid, MigStrategy, Offer
 from superinfer_gpumock.node import MockGpu, MockNode
-
-GPU_RESOURCE: Final = "nvidia.com/gpu"
-MIG_PREFIX: Final = "nvidia.com/mig-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +19,6 @@ class Device:
     id: str
     healthy: bool
     numa_node: int
-
-
-def mig_resource(profile: str) -> str:
-    """The resource of a MIG profile; a plus is no character of resource names."""
-    return MIG_PREFIX + profile.replace("+", ".")
 
 
 def offered(node: MockNode) -> Mapping[str, tuple[Device, ...]]:

@@ -38,8 +38,6 @@ class Registrar:
         self._plugin = plugin
         self._directory = directory
         self._socket = directory / endpoint_of(plugin.resource)
-        self.registrations = 0
-        """How often the kubelet has accepted this plugin."""
 
     async def run(self) -> None:
         """Serve and stay registered; ends only by cancellation."""
@@ -84,7 +82,6 @@ class Registrar:
                 ),
                 timeout=_CALL_S,
             )
-        self.registrations += 1
         _LOG.info("MOCK %s: registered with the kubelet", self._plugin.resource)
 
 

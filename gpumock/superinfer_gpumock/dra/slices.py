@@ -21,7 +21,7 @@ def device_name(gpu: MockGpu, instance: Instance | None = None) -> str:
     if instance is None:
         return f"gpu-{gpu.index}"
     profile = instance.profile
-    shape = profile.name.replace(".", "").replace("+", "")
+    shape = profile.name.replace(".", "").replace("+", "-")
     return f"gpu-{gpu.index}-mig-{shape}-{profile.profile_id}-{instance.start}"
 
 

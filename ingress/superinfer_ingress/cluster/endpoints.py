@@ -8,11 +8,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from superinfer_core.api.v1alpha1.labels import POOL_LABEL, SIDECAR_GRPC_PORT, SIDECAR_GRPC_PORT_NAME
+from superinfer_core.api.v1alpha1.labels import (
+    POOL_LABEL,
+    SIDECAR_GRPC_PORT,
+    SIDECAR_GRPC_PORT_NAME,
+    executor_tls_name,
+)
 from superinfer_ingress.config import ExecutorSettings
 
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
-_POOL_NAMES: Final = "pool.superinfer.dev"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ def executors_of(slices: Iterable[Slice], *, check_names: bool) -> list[Executor
             address=f"{endpoint.host}:{endpoint.port}",
             pool=pool,
             fault_domain=_fault_domain(endpoint),
-            tls_name=sidecar_name(pool) if check_names else None,
+            tls_name=_tls_name(pool) if check_names else None,
             leaving=endpoint.terminating,
         )
         for (pool, name), endpoint in sorted(found.items())
@@ -114,10 +118,10 @@ def ready_replicas(slices: Iterable[Slice]) -> int:
     return max(1, len(ready))
 
 
-def sidecar_name(pool: str) -> str:
+def _tls_name(pool: str) -> str:
     """The name a pool's sidecars have certificates for; `pool` is `namespace/name`."""
     namespace, _, name = pool.partition("/")
-    return f"{name}.{namespace}.{_POOL_NAMES}"
+    return executor_tls_name(name, namespace)
 
 
 def _port_of(ports: Iterable[Mapping[str, Any]]) -> int:

@@ -60,7 +60,7 @@ class ClusterMember:
 
     def default_contract(self, pool: str) -> str | None:
         """Object key of the pool's defaultContractRef."""
-        return self._view.default_contracts().get(pool)
+        return self._view.default_contract(pool)
 
     async def begin(self, followers: Followers) -> None:
         """Nothing: an API server that is away must not keep the process from answering its probes."""

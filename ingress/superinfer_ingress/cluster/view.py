@@ -32,7 +32,7 @@ from superinfer_ingress.config import Config, KubernetesSettings
 from superinfer_ingress.contracts.keys import KeyRing, KeysInvalid, read_keys
 from superinfer_ingress.surroundings import Followers
 from superinfer_kube.client import KubeClient
-from superinfer_kube.informer import Change, ChangeKind, Informer
+from superinfer_kube.informer import Change, ChangeKind, Informer, Key
 from superinfer_kube.resources import CHIPLET_POOLS, ENDPOINT_SLICES, SECRETS, SLO_CONTRACTS
 
 T = TypeVar("T")
@@ -104,10 +104,11 @@ class ClusterView:
         """Every pool there is."""
         return [pool.facts for pool in self._pools.objects.values()]
 
-    def default_contracts(self) -> Mapping[str, str]:
-        """Object key `namespace/name` of the default contract of pools that have one, by pool."""
-        pools = self._pools.objects.values()
-        return {pool.facts.key: pool.default_contract for pool in pools if pool.default_contract is not None}
+    def default_contract(self, pool: str) -> str | None:
+        """Object key `namespace/name` of the default contract of a pool, which is named likewise."""
+        namespace, _, name = pool.partition("/")
+        known = self._pools.objects.get(Key(namespace, name))
+        return None if known is None else known.default_contract
 
     def states(self) -> Sequence[WatchState]:
         """How every watch stands."""

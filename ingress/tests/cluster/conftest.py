@@ -17,16 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from superinfer_core.api.v1alpha1.labels import executors_service_name
+from superinfer_core.api.v1alpha1.labels import executor_tls_name, executors_service_name
 from superinfer_kube.testing.apiserver import ApiServer
 from superinfer_kube.testing.fixtures import apiserver, superinfer_api
-from superinfer_operator.certificates import (
-    INGRESS_NAME,
-    Terms,
-    executor_name,
-    next_authority,
-    next_leaf,
-)
+from superinfer_operator.certificates import INGRESS_NAME, Terms, next_authority, next_leaf
 
 __all__ = ["apiserver", "superinfer_api"]
 
@@ -111,14 +105,14 @@ class World:
         name = f"{pool}-{number}-1"
         path = self.folder / f"{pool}-{number}.sock"
         running = self.rig.engine(path, **{"step_ms": 2, **engine})
-        files = self.certificate(executor_name(self.namespace, pool))
+        files = self.certificate(executor_tls_name(pool, self.namespace))
         beside = self.rig._start(
             f"sidecar-{name}",
             "superinfer_sidecar",
             *("--listen", "0.0.0.0:0", "--engine-socket", str(path), "--executor-name", name),
             *("--tls-cert", str(files / "tls.crt"), "--tls-key", str(files / "tls.key")),
             *("--tls-ca", str(files / "ca.crt")),
-            *("--tls-pool-name", executor_name(self.namespace, pool)),
+            *("--tls-pool-name", executor_tls_name(pool, self.namespace)),
         )
         executor = Executor(name, int(beside.wait_ready()["port"]), running, beside)
         self.pools[pool].append(executor)

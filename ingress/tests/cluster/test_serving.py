@@ -89,8 +89,7 @@ def test_executors_come_and_go_without_a_lost_request(world, kit):
     with kit.until(lambda: _stream(ingress, kit, 200), "a stream") as running:
         tokens = running.iter_lines()
         assert next(line for line in tokens if line.startswith("data:"))
-        first.terminating = first.ready = False
-        first.terminating = True
+        first.terminating, first.ready = True, False
         world.list_executors()
         second = world.executor()
         kit.until(

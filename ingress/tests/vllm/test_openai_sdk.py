@@ -1,5 +1,6 @@
 """The OpenAI Python SDK against a real vLLM engine, end to end: ingress, sidecar, executor, tiny model."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -42,7 +43,7 @@ def site(tmp_path_factory, kit):
         capture_output=True,
     )
     os.environ.update(OMP_NUM_THREADS="1", VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind")
-    with kit.rig_in(directory) as rig:
+    with contextlib.closing(kit.Rig(directory)) as rig:
         socket, address = directory / "engine.sock", f"unix:{directory}/sidecar.grpc"
         ours = ("--socket", str(socket), "--model", str(model), "--served-model-name", MODEL)
         engine = rig._start("engine", "superinfer_executor", "serve", *ours, "--", *VLLM_ARGS)

@@ -7,7 +7,6 @@ task; a round does it before pods are made.
 """
 
 import asyncio
-import base64
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -21,12 +20,12 @@ from superinfer_operator.certificates import (
     INGRESS_NAME,
     Authority,
     Terms,
-    executor_name,
     next_authority,
     next_leaf,
 )
 from superinfer_operator.placing.setup import PoolSetup
 from superinfer_operator.reconciling.clock import Now
+from superinfer_operator.reconciling.secrets import opaque_secret
 from superinfer_operator.reconciling.writing import Writer
 from superinfer_operator.settings import OperatorSettings
 from superinfer_operator.watching.cluster import Cluster
@@ -70,7 +69,7 @@ class CertificateKeeper:
                 if record.deleting or record.pool is None or setup.demand is None:
                     continue
                 key = Key(record.namespace, labels.executor_tls_secret_name(record.name))
-                name = executor_name(record.namespace, record.name)
+                name = labels.executor_tls_name(record.name, record.namespace)
                 owner = owner_reference(record.pool)
                 group.create_task(self._keep(key, name, authority, owner, now))
 
@@ -84,7 +83,7 @@ class CertificateKeeper:
         if known is not None and not known.managed:
             _log.error("Secret %s is not the operator's, and no authority can be read from it", key)
             return None
-        document = _secret(key, authority.items, None)
+        document = opaque_secret(key, authority.items, None)
         if known is not None:
             return authority if await self._writer.apply(SECRETS, document) is not None else None
         try:
@@ -105,7 +104,7 @@ class CertificateKeeper:
             return
         if known is None:
             items = next_leaf(None, authority, dns_name, now.instant, self._terms)
-            if await self._writer.create(SECRETS, _secret(key, items, owner)):
+            if await self._writer.create(SECRETS, opaque_secret(key, items, owner)) is not False:
                 return
             known = await self._read(key)
             if known is None:
@@ -117,7 +116,7 @@ class CertificateKeeper:
         held = dict(known.items)
         items = next_leaf(held, authority, dns_name, now.instant, self._terms)
         if items != held or known.owner != uid:
-            await self._writer.apply(SECRETS, _secret(key, items, owner))
+            await self._writer.apply(SECRETS, opaque_secret(key, items, owner))
         else:
             self._good[key] = (known, authority.bundle, now.seconds)
 
@@ -131,18 +130,3 @@ class CertificateKeeper:
             return secret_record(await self._writer.api.get(SECRETS, key.name, key.namespace))
         except NotFound:
             return None
-
-
-def _secret(key: Key, items: Mapping[str, bytes], owner: Mapping[str, Any] | None) -> dict[str, Any]:
-    metadata: dict[str, Any] = {
-        "name": key.name,
-        "namespace": key.namespace,
-        "labels": {
-            labels.APP_NAME_LABEL: labels.APP_NAME,
-            labels.APP_MANAGED_BY_LABEL: labels.MANAGED_BY_OPERATOR,
-        },
-    }
-    if owner is not None:
-        metadata["ownerReferences"] = [dict(owner)]
-    data = {name: base64.b64encode(value).decode() for name, value in sorted(items.items())}
-    return {"metadata": metadata, "type": "Opaque", "data": data}

@@ -39,8 +39,6 @@ class ContractTender:
         self._resolver = Resolver()
         self._settled: dict[str, tuple[str, str]] = {}
         self._told: dict[str, tuple[ContractRecord, ResolvedContract, Any]] = {}
-        self.resolved: Mapping[str, ResolvedContract] = {}
-        """The last resolution, for metrics."""
 
     async def tend(
         self,
@@ -56,7 +54,6 @@ class ContractTender:
         stored = [record.stored for record in records.values()]
         resolved = dict(await asyncio.to_thread(self._resolver.resolve, stored, pools))
         counts = by_contract(self._cluster.attainment.objects.values())
-        self.resolved = resolved
         self._forget_missing(records)
         writes = []
         for number, (key, contract) in enumerate(resolved.items()):

@@ -29,7 +29,6 @@ class Runtime:
 
     def __init__(self, client: KubeClient, settings: OperatorSettings) -> None:
         self.client = client
-        self.settings = settings
         self.cluster = Cluster(client, namespace=settings.namespace, changed=self._changed)
         self.reconciler = Reconciler(self.cluster, client, settings, system_clock)
         self.loop = Loop(self.reconciler.round, settings.pace)

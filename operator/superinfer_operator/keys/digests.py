@@ -3,13 +3,14 @@
 An ingress never sees a key that nobody presents to it, and may read no Secret but this one.
 """
 
-import base64
 from collections.abc import Iterable
 from typing import Any
 
 import yaml
 
 from superinfer_core.api.v1alpha1 import labels
+from superinfer_kube.informer import Key
+from superinfer_operator.reconciling.secrets import opaque_secret
 from superinfer_operator.watching.objects import KeysRecord
 
 
@@ -32,15 +33,4 @@ def keys_text(records: Iterable[KeysRecord]) -> str:
 
 def keys_secret(text: str, namespace: str) -> dict[str, Any]:
     """The Secret that holds it."""
-    return {
-        "metadata": {
-            "name": labels.API_KEYS_SECRET,
-            "namespace": namespace,
-            "labels": {
-                labels.APP_NAME_LABEL: labels.APP_NAME,
-                labels.APP_MANAGED_BY_LABEL: labels.MANAGED_BY_OPERATOR,
-            },
-        },
-        "type": "Opaque",
-        "data": {labels.API_KEYS_ITEM: base64.b64encode(text.encode()).decode()},
-    }
+    return opaque_secret(Key(namespace, labels.API_KEYS_SECRET), {labels.API_KEYS_ITEM: text.encode()})

@@ -7,12 +7,11 @@ round.
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND
 from superinfer_core.api.v1alpha1.labels import MIG_CONFIG_LABEL
-from superinfer_core.placement import Node, Topology
+from superinfer_core.placement import Node
 from superinfer_core.placement.mig_layout import PATIENCE_S, LayoutChange, LayoutMemory, choose, follow_up
 from superinfer_core.placement.outcome import LayoutAdvice
 from superinfer_kube.resources import NODES
@@ -80,8 +79,3 @@ class MigLayoutTender:
             note=f"Node {change.node} is told {MIG_CONFIG_LABEL}={change.config}: it {change.why}",
         )
         await self._recorder.record(happening, now)
-
-
-def with_topologies(nodes: Sequence[Node], topologies: Mapping[str, Topology]) -> dict[str, Node]:
-    """The nodes by name, each with its topology where one is published."""
-    return {node.name: replace(node, topology=topologies.get(node.name)) for node in nodes}

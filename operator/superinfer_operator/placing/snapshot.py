@@ -48,10 +48,10 @@ def make_snapshot(
     planned, foreign = [], dict(held)
     devices: dict[tuple[str, str], list[str]] = {}
     for pod in executors:
-        if pod.pool not in left_alone:
-            planned.append(running_executor(pod, given.get(pod.key)))
-            continue
         running = running_executor(pod, given.get(pod.key))
+        if pod.pool not in left_alone:
+            planned.append(running)
+            continue
         own = {running.resource: running.count} if running.resource is not None else {}
         for resource, amount in {**running.requests, **own}.items():
             at = (pod.node, resource)

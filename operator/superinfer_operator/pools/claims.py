@@ -13,7 +13,7 @@ from superinfer_core.api.v1alpha1 import labels
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape
 from superinfer_core.placement import ExecutorPhase
 from superinfer_core.placement.claims import claim_spec
-from superinfer_kube.errors import AlreadyExists, KubeError
+from superinfer_core.pods.executor_pod import executor_labels
 from superinfer_kube.resources import RESOURCE_CLAIMS
 from superinfer_operator.reconciling.clock import Now
 from superinfer_operator.reconciling.writing import Writer
@@ -43,7 +43,7 @@ def resource_claim(pod: ExecutorPod) -> dict[str, Any]:
         "metadata": {
             "name": pod.name,
             "namespace": pod.namespace,
-            "labels": _labels(pod),
+            "labels": executor_labels(pod.pool.rpartition("/")[2]) | {labels.EXECUTOR_LABEL: pod.name},
             "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}],
         },
         "spec": claim_spec(devices, shape),
@@ -78,23 +78,4 @@ class ClaimKeeper:
         except ValueError as error:
             _log.error("executor %s can have no claim: %s", pod.key, error)
             return True
-        try:
-            await self._writer.api.create(RESOURCE_CLAIMS, document)
-        except AlreadyExists:
-            return True
-        except KubeError as error:
-            _log.warning("no claim for executor %s: %s", pod.key, error)
-            self._writer.failures.append(error)
-            return False
-        self._writer.writes += 1
-        return True
-
-
-def _labels(pod: ExecutorPod) -> dict[str, str]:
-    return {
-        labels.APP_NAME_LABEL: labels.APP_NAME,
-        labels.APP_COMPONENT_LABEL: labels.COMPONENT_EXECUTOR,
-        labels.APP_MANAGED_BY_LABEL: labels.MANAGED_BY_OPERATOR,
-        labels.POOL_LABEL: pod.pool.rpartition("/")[2],
-        labels.EXECUTOR_LABEL: pod.name,
-    }
+        return await self._writer.create(RESOURCE_CLAIMS, document) is not None

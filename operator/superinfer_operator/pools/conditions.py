@@ -7,7 +7,7 @@ from typing import Any, Final
 from superinfer_core.api.v1alpha1.conditions import MAX_MESSAGE_CHARACTERS, Status
 from superinfer_core.api.v1alpha1.meta import ConditionStatus
 from superinfer_core.api.v1alpha1.pool_status import PoolConditionType, PoolReason
-from superinfer_core.placement import EndReason, Flagged, Unplaced
+from superinfer_core.placement import Flagged, Unplaced
 from superinfer_operator.placing.setup import Refusal
 
 
@@ -25,7 +25,6 @@ class Standing:
         flagged: executors on hardware that is not what was asked for.
         trouble: (reason, message) of executors that cannot start.
         waiting: replicas whose replacement waits, because they failed again and again: (count, until).
-        ending: why executors end, if any do.
     """
 
     generation: int
@@ -40,7 +39,6 @@ class Standing:
     flagged: tuple[Flagged, ...] = ()
     trouble: tuple[tuple[str, str], ...] = ()
     waiting: tuple[int, str] = (0, "")
-    ending: tuple[EndReason, ...] = ()
 
     @property
     def missing(self) -> int:

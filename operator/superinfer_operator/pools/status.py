@@ -18,7 +18,7 @@ from superinfer_core.api.v1alpha1.pool_status import (
     NodeRefusal,
     UnplacedStatus,
 )
-from superinfer_core.placement import Assignment, Ended, ExecutorPhase, Flagged, Kept, Unplaced
+from superinfer_core.placement import Assignment, ExecutorPhase, Flagged, Kept, Unplaced
 from superinfer_core.placement.outcome import LayoutAdvice
 from superinfer_operator.placing.setup import PoolSetup
 from superinfer_operator.pools.conditions import Standing, pool_conditions, stamped
@@ -39,7 +39,7 @@ class PoolOutcome:
     """What the plan says of one pool.
 
     Attributes:
-        unplaced, flagged, kept, ended, advice: its part of the plan.
+        unplaced, flagged, kept, advice: its part of the plan.
         refused: (reason, message) of the API server for pods it would not take.
         waiting: (count, until) of replicas whose replacement has to wait; until when is RFC 3339.
     """
@@ -47,7 +47,6 @@ class PoolOutcome:
     unplaced: tuple[Unplaced, ...] = ()
     flagged: tuple[Flagged, ...] = ()
     kept: tuple[Kept, ...] = ()
-    ended: tuple[Ended, ...] = ()
     waiting: tuple[int, str] = (0, "")
     advice: tuple[LayoutAdvice, ...] = ()
     refused: tuple[str, str] = ("", "")
@@ -111,7 +110,6 @@ def standing_of(setup: PoolSetup, pods: Sequence[ExecutorPod], outcome: PoolOutc
         flagged=outcome.flagged,
         trouble=(*((outcome.refused,) if outcome.refused[0] else ()), *_troubles(staying)),
         waiting=outcome.waiting,
-        ending=tuple(ended.reason for ended in outcome.ended),
     )
 
 

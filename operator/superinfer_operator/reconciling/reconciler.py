@@ -21,7 +21,7 @@ from superinfer_kube.informer import Key
 from superinfer_operator.certificates.keeping import CertificateKeeper
 from superinfer_operator.contracts.tending import ContractTender
 from superinfer_operator.keys.tending import KeysTender
-from superinfer_operator.mig_layout.tending import GPU_DOMAIN, MigLayoutTender, with_topologies
+from superinfer_operator.mig_layout.tending import GPU_DOMAIN, MigLayoutTender
 from superinfer_operator.placing.parts import PlanPart, by_pool_of
 from superinfer_operator.placing.repacking import Repacker, told
 from superinfer_operator.placing.setup import PoolSetup, Refusal, Texts, set_up
@@ -92,7 +92,8 @@ class Reconciler:
         setups = self._set_up()
         executors = self._cluster.executors(now.seconds)
         self._backoff = observe(self._backoff, executors, now.seconds)
-        decided = await self._plan(setups, executors, now)
+        snapshot = self._snapshot(setups, executors)
+        decided = await self._plan(snapshot, now)
         self._memory, self.last_plan, self.setups = decided.memory, decided, setups
         by_pool = _by_pool(executors)
         parts = by_pool_of(decided)
@@ -104,13 +105,15 @@ class Reconciler:
                 pods = by_pool.get(work.setup.key, [])
                 tending = self._pools.tend(work, pods, now)
                 group.create_task(self._alone(f"pool {work.setup.key}", tending))
-            group.create_task(self._end_orphans(parts, by_pool))
+            group.create_task(self._alone("orphans", self._end_orphans(parts, by_pool)))
             group.create_task(self._alone("API keys", self._keys.tend()))
-            group.create_task(self._references.keep(setups.values(), now))
+            references = self._references.keep(setups.values(), now)
+            group.create_task(self._alone("references", references))
             contracts = self._contracts.tend(setups.values(), by_pool, now)
             group.create_task(self._alone("contracts", contracts))
             if self._mig is not None:
-                group.create_task(self._follow_advice(self._mig, decided, executors, now))
+                advice = self._follow_advice(self._mig, snapshot, decided, executors, now)
+                group.create_task(self._alone("MIG layouts", advice))
         if failures := [*self._writer.taken_failures(), *self._statuses.taken_failures()]:
             msg = f"{len(failures)} writes failed, the first: {failures[0]}"
             raise NotWritten(msg)
@@ -137,31 +140,29 @@ class Reconciler:
             setups[record.key] = known
         return setups
 
-    async def _plan(
-        self, setups: Mapping[str, PoolSetup], executors: Sequence[ExecutorPod], now: Now
-    ) -> Plan:
+    def _snapshot(self, setups: Mapping[str, PoolSetup], executors: Sequence[ExecutorPod]) -> Snapshot:
         topologies: dict[str, Topology] = {}
         given: dict[str, tuple[str, ...]] = {}
         for key, hardware in self._cluster.hardware.objects.items():
             given |= hardware.given
             if hardware.topology is not None:
                 topologies[key.name] = hardware.topology
-        snapshot = make_snapshot(
+        return make_snapshot(
             setups=setups.values(),
             nodes=[node for _, node in sorted(self._cluster.nodes.objects.items())],
             topologies=topologies,
             executors=executors,
-            held=dict(self._cluster.held_by_others()),
+            held=self._cluster.held_by_others(),
             given=given,
             memory=self._memory,
             settings=self._settings.planner,
         )
+
+    async def _plan(self, snapshot: Snapshot, now: Now) -> Plan:
         decided = await asyncio.to_thread(plan, snapshot, now.seconds)
-        return (
-            decided
-            if self._repacker is None
-            else await self._repacked(self._repacker, snapshot, decided, now)
-        )
+        if self._repacker is None:
+            return decided
+        return await self._repacked(self._repacker, snapshot, decided, now)
 
     async def _repacked(self, repacker: Repacker, snapshot: Snapshot, decided: Plan, now: Now) -> Plan:
         """The plan with moves that make room, where there are any worth it."""
@@ -194,7 +195,6 @@ class Reconciler:
                 unplaced=tuple(part.unplaced),
                 flagged=tuple(part.flagged),
                 kept=tuple(part.keep),
-                ended=(*part.drain, *part.delete),
                 waiting=(len(waits), until),
                 advice=tuple(part.advice),
             ),
@@ -211,16 +211,19 @@ class Reconciler:
                     await self._writer.delete_pod(pod.namespace, pod.name, pod.uid)
 
     async def _follow_advice(
-        self, mig: MigLayoutTender, decided: Plan, executors: Sequence[ExecutorPod], now: Now
+        self,
+        mig: MigLayoutTender,
+        snapshot: Snapshot,
+        decided: Plan,
+        executors: Sequence[ExecutorPod],
+        now: Now,
     ) -> None:
         """Layouts of idle nodes, where the administrator allows it."""
-        hardware = {key.name: one for key, one in self._cluster.hardware.objects.items()}
-        topologies = {name: one.topology for name, one in hardware.items() if one.topology is not None}
         held = self._cluster.held_by_others().items()
         in_use = {pod.node for pod in executors} | {item.node for item in decided.create}
         in_use |= {node for (node, resource), count in held if count and resource.startswith(GPU_DOMAIN)}
         uids = {key: setup.record.uid for key, setup in self.setups.items()}
-        nodes = with_topologies(list(self._cluster.nodes.objects.values()), topologies)
+        nodes = {node.name: node for node in snapshot.nodes}
         await mig.tend(decided.advice, nodes, in_use, uids, now)
 
     def _wake_s(self, decided: Plan, now: Now) -> float | None:

@@ -1,8 +1,8 @@
 """Writes to the API server, a bounded number at a time, with every failure kept by name.
 
-Promise: one failed write stops nothing else; `Failures` says afterwards what has to be tried again. Objects
-are written by server-side apply as one field manager. Pods are created instead: a pod of that name that
-exists already is the same executor, and must not be changed.
+Promise: one failed write stops nothing else; `taken_failures` says afterwards what has to be tried again.
+Objects are written by server-side apply as one field manager. Pods are created instead: a pod of that name
+that exists already is the same executor, and must not be changed.
 """
 
 import asyncio
@@ -10,12 +10,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from superinfer_kube.client import Document
 from superinfer_kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
 from superinfer_kube.resources import PODS, Resource
 
 _log = logging.getLogger("superinfer.operator")
-
-Document = dict[str, Any]
 
 
 class Api(Protocol):
@@ -34,9 +33,7 @@ class Api(Protocol):
         resource: Resource,
         document: Mapping[str, Any],
         *,
-        force: bool = True,
         subresource: str | None = None,
-        dry_run: bool = False,
     ) -> Document:
         """Server-side apply."""
         ...
@@ -48,9 +45,7 @@ class Api(Protocol):
         namespace: str | None = None,
         *,
         grace_s: int | None = None,
-        propagation: str | None = None,
         uid: str | None = None,
-        resource_version: str | None = None,
     ) -> None:
         """Delete an object."""
         ...
@@ -84,8 +79,8 @@ class Writer:
         document = {"metadata": metadata, "status": status}
         return await self._write(self.api.apply(resource, document, subresource="status"))
 
-    async def create(self, resource: Resource, document: Mapping[str, Any]) -> bool:
-        """Whether it was created, or could not be; False only where something of that name is there."""
+    async def create(self, resource: Resource, document: Mapping[str, Any]) -> bool | None:
+        """Whether it was created; False where something of that name is there; None to try again."""
         async with self._places:
             self.writes += 1
             try:
@@ -94,6 +89,7 @@ class Writer:
                 return False
             except KubeError as error:
                 self._failed(error)
+                return None
         return True
 
     async def create_pod(self, document: Mapping[str, Any]) -> "Document | Forbidden | Invalid | None":

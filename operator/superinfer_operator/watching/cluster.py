@@ -101,7 +101,6 @@ class Cluster:
         self._been_ready: set[str] = set()
         self._executors: dict[Key, ExecutorPod] = {}
         self._of_pool: dict[str, dict[Key, ExecutorPod]] = {}
-        self._foreign: dict[Key, ForeignPod] = {}
         self._held: dict[tuple[str, str], int] = {}
 
     @property
@@ -172,19 +171,9 @@ class Cluster:
             self._set_executor(key, replace(known, terminating=True))
 
     async def _follow(self, informer: Informer[Any]) -> None:
-        before: dict[Key, Any] = {}
         async for change in informer.changes():
-            if change.kind is ChangeKind.SYNCED:
-                self._changed(Urgency.NOW)
-                continue
             # Heartbeats and the operator's own writes come back as changes that change nothing.
-            if change.kind is ChangeKind.MODIFIED and before.get(change.key) == change.object:
-                continue
-            if change.kind is ChangeKind.DELETED:
-                before.pop(change.key, None)
-            else:
-                before[change.key] = change.object
-            if informer.synced.is_set():
+            if change.matters and informer.synced.is_set():
                 self._changed(Urgency.NOW)
 
     async def _follow_pods(self, informer: Informer[PodFacts]) -> None:
@@ -223,11 +212,8 @@ class Cluster:
         self._of_pool.setdefault(pod.pool, {})[key] = pod
 
     def _take_foreign(self, change: Change[PodFacts]) -> bool:
-        before = self._foreign.pop(change.key, None)
-        after = change.object if change.kind is not ChangeKind.DELETED else None
-        after = after if isinstance(after, ForeignPod) and after.node else None
-        if after is not None:
-            self._foreign[change.key] = after
+        before = _holding(change.former)
+        after = _holding(change.object if change.kind is not ChangeKind.DELETED else None)
         if before == after:
             return False
         self._count(before, -1)
@@ -243,6 +229,11 @@ class Cluster:
                 self._held[pod.node, resource] = held
             else:
                 self._held.pop((pod.node, resource), None)
+
+
+def _holding(pod: PodFacts | None) -> ForeignPod | None:
+    """Somebody else's pod that has a node, and so holds something of it."""
+    return pod if isinstance(pod, ForeignPod) and pod.node else None
 
 
 def silent_for(informers: Iterable[Informer[Any]], now: float) -> float:

@@ -39,7 +39,6 @@ class ExecutorPod:
         scheduled: a node took it.
         terminating: being deleted.
         reason, message: why it does not serve, where the kubelet or scheduler says.
-        restarts: of all its containers.
         device_unhealthy: the kubelet says that a device it was given is unhealthy.
         requests: what it asks of its node.
         created_at: seconds since 1970.
@@ -58,7 +57,6 @@ class ExecutorPod:
     terminating: bool = False
     reason: str = ""
     message: str = ""
-    restarts: int = 0
     device_unhealthy: bool = False
     requests: Mapping[str, int] = field(default_factory=dict)
     created_at: float = 0.0
@@ -124,7 +122,6 @@ def _executor(document: Mapping[str, Any], found: Mapping[str, str]) -> Executor
         terminating=bool(metadata.get("deletionTimestamp")),
         reason=reason,
         message=message,
-        restarts=sum(int(c.get("restartCount") or 0) for c in status.get("containerStatuses") or ()),
         device_unhealthy=_device_unhealthy(status),
         requests=requests,
         created_at=seconds(metadata.get("creationTimestamp")),

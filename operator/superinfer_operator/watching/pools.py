@@ -20,7 +20,7 @@ class PoolRecord:
     Attributes:
         key: namespace/name.
         pool: None where it cannot be read; then `problems` says why.
-        metadata: uid, generation, resourceVersion and the like, also of one that cannot be read.
+        metadata: name, uid, generation and times, also of one that cannot be read.
         deleting: being deleted.
         finalizers: all of them.
         incarnations: highest incarnation ever used, by slot.

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from superinfer_core.api.v1alpha1 import labels
 from superinfer_operator.certificates import (
     INGRESS_NAME,
     Authority,
     Terms,
-    executor_name,
     next_authority,
     next_leaf,
 )
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 TERMS = Terms(authority=timedelta(days=300), leaf=timedelta(days=90), announce=timedelta(hours=24))
-NAME = executor_name("ml", "smollm")
+NAME = labels.executor_tls_name("smollm", "ml")
 
 
 def rotated(authority: Authority, now: datetime) -> Authority:

@@ -9,7 +9,7 @@ from superinfer_core.placement.mig_layout import MIG_STATE_LABEL, PATIENCE_S
 from superinfer_core.placement.node import Gpu, MigInstance, Node, Topology
 from superinfer_core.placement.outcome import LayoutAdvice
 from superinfer_kube.resources import NODES
-from superinfer_operator.mig_layout.tending import MigLayoutTender, with_topologies
+from superinfer_operator.mig_layout.tending import MigLayoutTender
 from superinfer_operator.reconciling.clock import Now
 from superinfer_operator.reconciling.recording import Recorder
 from superinfer_operator.reconciling.writing import Writer
@@ -57,9 +57,7 @@ class Cluster:
 
     async def round(self, *advice: LayoutAdvice) -> dict[str, str]:
         """One round; what the nodes are told after it."""
-        shown = {name: node.topology for name, node in self.nodes.items() if node.topology is not None}
-        nodes = with_topologies(list(self.nodes.values()), shown)
-        await self.tender.tend(advice, nodes, self.in_use, {"shop/p": "uid-p"}, self.now())
+        await self.tender.tend(advice, self.nodes, self.in_use, {"shop/p": "uid-p"}, self.now())
         return {name: node.labels[CONFIG] for name, node in self.nodes.items() if CONFIG in node.labels}
 
 

@@ -181,7 +181,7 @@ class World:
             raise AlreadyExists("there already")
         return self.put(resource, document)
 
-    async def apply(self, resource, document, *, force=True, subresource=None, dry_run=False):
+    async def apply(self, resource, document, *, subresource=None):
         self._reach()
         metadata = document["metadata"]
         self.calls.append(
@@ -200,17 +200,7 @@ class World:
                 return stored
         return self.put(resource, document)
 
-    async def delete(
-        self,
-        resource,
-        name,
-        namespace=None,
-        *,
-        grace_s=None,
-        propagation=None,
-        uid=None,
-        resource_version=None,
-    ):
+    async def delete(self, resource, name, namespace=None, *, grace_s=None, uid=None):
         self._reach()
         self.calls.append(f"delete {resource.plural} {name}")
         stored = self.objects.get((resource.plural, namespace or "", name))

@@ -1,7 +1,7 @@
 """Which changes matter, and how soon: heartbeats must not keep the operator busy."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -21,10 +21,14 @@ class Script:
     synced: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def changes(self):
+        known = {}
         for change in self.told:
             if change.kind is ChangeKind.SYNCED:
                 self.synced.set()
-            yield change
+            former = known.pop(change.key, None)
+            if change.kind is not ChangeKind.DELETED:
+                known[change.key] = change.object
+            yield replace(change, former=former)
 
 
 def executor(phase=ExecutorPhase.PENDING, uid="u", **more):

@@ -14,7 +14,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from superinfer_core.checkpoint.peers import Peer
-from superinfer_proto.slab import stream_of
+from superinfer_proto.slab import ENGINE_SLAB, STORE_SLAB, stream_of
 from superinfer_proto.v1 import checkpoint_pb2_grpc, sidecar_pb2
 from superinfer_sidecar.checkpoint.counters import CheckpointCounters
 from superinfer_sidecar.checkpoint.holdings import Holdings
@@ -30,8 +30,6 @@ from superinfer_sidecar.peers import Peers
 from superinfer_sidecar.tracked import Stage, Tracked
 
 _LOG = logging.getLogger(__name__)
-_ENGINE_SLAB: Final = "engine.slab"
-_STORE_SLAB: Final = "store.slab"
 _EXPIRE_EVERY_S: Final = 0.2
 _CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", 64 << 20),
@@ -52,9 +50,9 @@ class Checkpoints(DeskListener):
         self._executor = executor
         self._desk = desk
         self.counters = CheckpointCounters()
-        self.increments = Increments(settings.directory / _ENGINE_SLAB, self.counters, self._on_new)
+        self.increments = Increments(settings.directory / ENGINE_SLAB, self.counters, self._on_new)
         self.store = Store(
-            settings.directory / _STORE_SLAB, settings.memory_bytes, self.counters, time.monotonic
+            settings.directory / STORE_SLAB, settings.memory_bytes, self.counters, time.monotonic
         )
         open_channel = partial(peers.open_channel, options=_CHANNEL_OPTIONS)
         self.replicator = Replicator(settings, executor, self.increments, self.counters, open_channel)
@@ -148,8 +146,10 @@ class Checkpoints(DeskListener):
         for stream in streams:
             self._ending.pop(stream, None)
         holders = list(request.submit.checkpoint_holders)
+        if not holders or not self._layout():
+            return
         missing = self._missing_tokens(request, streams)
-        if not holders or missing <= 0 or self._layout() == "":
+        if missing <= 0:
             return
         recompute_ms = self._desk.planner.steps.model.prefill_work_ms(missing)
         request.restoring = True

@@ -6,13 +6,14 @@ import grpc
 import grpc.aio
 import pytest
 
+from superinfer_core.api.v1alpha1.labels import executor_tls_name
 from superinfer_core.checkpoint.peers import Peer
-from superinfer_operator.certificates import INGRESS_NAME, Terms, executor_name, next_authority, next_leaf
+from superinfer_operator.certificates import INGRESS_NAME, Terms, next_authority, next_leaf
 from superinfer_proto.v1 import checkpoint_pb2, checkpoint_pb2_grpc
 from superinfer_sidecar.settings import TlsFiles
 
-POOL = executor_name("ml", "smollm")
-OTHER_POOL = executor_name("ml", "other")
+POOL = executor_tls_name("smollm", "ml")
+OTHER_POOL = executor_tls_name("other", "ml")
 
 
 @pytest.fixture

@@ -12,12 +12,9 @@ from superinfer_core.api.v1alpha1.meta import GROUP
 APP_NAME_LABEL: Final = "app.kubernetes.io/name"
 APP_COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 APP_MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
-APP_INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
 APP_NAME: Final = "superinfer"
 COMPONENT_EXECUTOR: Final = "executor"
 COMPONENT_INGRESS: Final = "ingress"
-COMPONENT_OPERATOR: Final = "operator"
-COMPONENT_NODE_AGENT: Final = "node-agent"
 MANAGED_BY_OPERATOR: Final = "superinfer-operator"
 
 # Our own, on executor pods, their Services and EndpointSlices.
@@ -56,7 +53,6 @@ SIDECAR_GRPC_PORT: Final = 7443
 SIDECAR_GRPC_PORT_NAME: Final = "grpc"
 METRICS_PORT: Final = 9090
 METRICS_PORT_NAME: Final = "metrics"
-INGRESS_HTTP_PORT: Final = 8000
 
 EXECUTOR_CONTAINER: Final = "executor"
 SIDECAR_CONTAINER: Final = "sidecar"
@@ -66,14 +62,10 @@ CA_SECRET: Final = "superinfer-ca"  # noqa: S105 - the name of a Secret
 INGRESS_TLS_SECRET: Final = "superinfer-ingress-tls"  # noqa: S105 - the name of a Secret
 API_KEYS_SECRET: Final = "superinfer-api-keys"  # noqa: S105 - the name of a Secret
 API_KEYS_ITEM: Final = "keys.yaml"
-INGRESS_CONFIG_MAP: Final = "superinfer-ingress"
-INGRESS_CONFIG_ITEM: Final = "config.yaml"
 ATTAINMENT_CONFIG_MAP_PREFIX: Final = "superinfer-attainment-"
 
 # What node labels of others mean to placement.
-HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
-REGION_LABEL: Final = "topology.kubernetes.io/region"
 RACK_LABEL: Final = f"topology.{GROUP}/rack"
 GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 GPU_CLIQUE_LABEL: Final = "nvidia.com/gpu.clique"
@@ -95,6 +87,11 @@ def executors_service_name(pool: str) -> str:
 def executor_tls_secret_name(pool: str) -> str:
     """Secret with the certificate of a pool's sidecars, in the pool's namespace."""
     return f"{pool}-executor-tls"
+
+
+def executor_tls_name(pool: str, namespace: str) -> str:
+    """The DNS name in that certificate; what peers check, although no pod ever resolves it."""
+    return f"{pool}.{namespace}.pool.{GROUP}"
 
 
 def executor_selector(pool: str) -> str:

@@ -10,6 +10,8 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
+from superinfer_core.api.v1alpha1.schema_marks import TIMESTAMP
+
 GROUP: Final = "superinfer.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
@@ -93,5 +95,5 @@ class ConditionStatus(ApiModel):
     last_transition_time: ShortText | None = Field(
         default=None,
         description="When status last changed (RFC 3339).",
-        json_schema_extra={"format": "date-time"},
+        json_schema_extra=TIMESTAMP,
     )

@@ -46,12 +46,10 @@ class PoolReason(StrEnum):
     ACCEPTED = "Accepted"
     INVALID_SPEC = "InvalidSpec"
     REFERENCE_NOT_FOUND = "ReferenceNotFound"
-    NAME_TOO_LONG = "NameTooLong"
     # Placed
     PLACED = "Placed"
     PARTLY_PLACED = "PartlyPlaced"
     NOT_PLACED = "NotPlaced"
-    NO_NODES = "NoNodes"
     DEVICE_MISMATCH = "DeviceMismatch"
     SCALED_TO_ZERO = "ScaledToZero"
     NOT_ACCEPTED = "NotAccepted"
