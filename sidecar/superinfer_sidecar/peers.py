@@ -17,10 +17,10 @@ from urllib.parse import unquote
 import grpc
 import grpc.aio
 
+from superinfer_core.api.v1alpha1.labels import INGRESS_TLS_NAME
 from superinfer_sidecar.settings import SidecarSettings, TlsFiles
 
 _LOG = logging.getLogger(__name__)
-INGRESS_NAME: Final = "ingress.superinfer.dev"
 _NAMES_KEY: Final = "x509_subject_alternative_name"
 
 _Stamp = tuple[tuple[int, int, int], ...]
@@ -102,7 +102,7 @@ class Peers:
 
     def why_not_submit(self, context: Any) -> str | None:
         """Why this caller may not submit work; None if it may."""
-        return self._why_not(context, INGRESS_NAME, "submit work")
+        return self._why_not(context, INGRESS_TLS_NAME, "submit work")
 
     def why_not_copy(self, context: Any) -> str | None:
         """Why this caller may not exchange checkpoints; None if it may."""

@@ -8,8 +8,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from superinfer_core.api.v1alpha1.labels import executor_tls_name
-from superinfer_operator.certificates import INGRESS_NAME, Terms, next_authority, next_leaf
+from superinfer_core.api.v1alpha1.labels import INGRESS_TLS_NAME, executor_tls_name
+from superinfer_operator.certificates import Terms, next_authority, next_leaf
 from superinfer_proto.v1 import sidecar_pb2_grpc
 from superinfer_sidecar.__main__ import main
 from superinfer_sidecar.peers import Peers
@@ -69,7 +69,7 @@ async def greeting(channel):
 @pytest.mark.parametrize(
     ("name", "served"),
     [
-        pytest.param(INGRESS_NAME, True, id="the ingress"),
+        pytest.param(INGRESS_TLS_NAME, True, id="the ingress"),
         pytest.param(POOL, False, id="a sidecar of the same pool"),
         pytest.param(OTHER_POOL, False, id="a sidecar of another pool"),
     ],
@@ -81,7 +81,7 @@ async def test_only_the_ingress_submits_work(site, office, name, served):
         assert answer == "e0"
     else:
         assert answer is grpc.StatusCode.PERMISSION_DENIED
-        assert INGRESS_NAME in why
+        assert INGRESS_TLS_NAME in why
         assert name in why
 
 
@@ -91,7 +91,7 @@ async def test_a_peer_of_another_authority_or_without_a_certificate_gets_no_conn
     sidecar = await site.start_sidecar(listen="127.0.0.1:0", tls=office.issue(POOL), tls_pool_name=POOL)
     target = f"127.0.0.1:{sidecar.port}"
     (tmp_path / "foreign").mkdir()
-    foreign = Office(tmp_path / "foreign").issue(INGRESS_NAME)
+    foreign = Office(tmp_path / "foreign").issue(INGRESS_TLS_NAME)
     ours = (tmp_path / "office" / POOL / "ca.crt").read_bytes()
     named = (("grpc.ssl_target_name_override", POOL),)
     for credentials in (
@@ -108,14 +108,14 @@ async def test_certificates_are_replaced_while_it_runs(site, office):
     """Years later every file is another one: the old authority is gone, nobody restarted anything."""
     sidecar = await site.start_sidecar(listen="127.0.0.1:0", tls=office.issue(POOL), tls_pool_name=POOL)
     target = f"127.0.0.1:{sidecar.port}"
-    before = office.issue(INGRESS_NAME)
+    before = office.issue(INGRESS_TLS_NAME)
     old = (before.cert.read_bytes(), before.key.read_bytes(), before.ca.read_bytes())
     assert (await greeting(channel_of(before, target, POOL)))[0] == "e0"
     office.authority = None
-    for path in (*(office.folder / POOL).iterdir(), *(office.folder / INGRESS_NAME).iterdir()):
+    for path in (*(office.folder / POOL).iterdir(), *(office.folder / INGRESS_TLS_NAME).iterdir()):
         path.unlink()
     office.issue(POOL)
-    renewed = office.issue(INGRESS_NAME)
+    renewed = office.issue(INGRESS_TLS_NAME)
     assert (await greeting(channel_of(renewed, target, POOL)))[0] == "e0"
     outdated = grpc.ssl_channel_credentials(renewed.ca.read_bytes(), old[1], old[0])
     named = (("grpc.ssl_target_name_override", POOL),)
@@ -126,7 +126,7 @@ async def test_certificates_are_replaced_while_it_runs(site, office):
 async def test_files_that_are_being_replaced_leave_the_last_good_ones_in_use(site, office):
     files = office.issue(POOL)
     sidecar = await site.start_sidecar(listen="127.0.0.1:0", tls=files, tls_pool_name=POOL)
-    ingress = office.issue(INGRESS_NAME)
+    ingress = office.issue(INGRESS_TLS_NAME)
     files.key.unlink()
     answer, _ = await greeting(channel_of(ingress, f"127.0.0.1:{sidecar.port}", POOL))
     assert answer == "e0"

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from superinfer_core.api.v1alpha1.labels import executor_tls_name, executors_service_name
+from superinfer_core.api.v1alpha1.labels import INGRESS_TLS_NAME, executor_tls_name, executors_service_name
 from superinfer_kube.testing.apiserver import ApiServer
 from superinfer_kube.testing.fixtures import apiserver, superinfer_api
-from superinfer_operator.certificates import INGRESS_NAME, Terms, next_authority, next_leaf
+from superinfer_operator.certificates import Terms, next_authority, next_leaf
 
 __all__ = ["apiserver", "superinfer_api"]
 
@@ -178,7 +178,7 @@ class World:
 
     def ingress(self, *, wait: bool = True, kubernetes: dict[str, Any] | None = None, **config: Any) -> Any:
         """A replica of the ingress."""
-        files = self.certificate(INGRESS_NAME)
+        files = self.certificate(INGRESS_TLS_NAME)
         name = f"cluster-ingress-{next(_numbers)}"
         log = self.folder / f"{name}.jsonl"
         document = {

@@ -6,7 +6,6 @@ take this place: Secrets that name another owner are left alone by whoever calls
 
 from superinfer_operator.certificates.authority import Authority, next_authority
 from superinfer_operator.certificates.leaf import next_leaf
-from superinfer_operator.certificates.names import INGRESS_NAME
 from superinfer_operator.certificates.terms import Terms
 
-__all__ = ["INGRESS_NAME", "Authority", "Terms", "next_authority", "next_leaf"]
+__all__ = ["Authority", "Terms", "next_authority", "next_leaf"]

@@ -2,13 +2,15 @@
 
 The authority is read from the API server itself, never remade because a watch has not told it yet, and is
 created, not applied, so that of two operators that make one the second takes the first's. A Secret of the
-same name without the operator's label belongs to somebody else (cert-manager, say) and is left alone. One
-task; a round does it before pods are made.
+same name without the operator's label belongs to somebody else (cert-manager, say) and is left alone; such
+Secrets are not watched, so they are looked at again from time to time, and the operator makes its own once
+they are gone. What fails for one Secret fails for no other. One task; a round does it before pods are made.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from superinfer_core.api.v1alpha1 import labels
@@ -16,13 +18,7 @@ from superinfer_core.pods.executor_pod import owner_reference
 from superinfer_kube.errors import AlreadyExists, KubeError, NotFound
 from superinfer_kube.informer import Key
 from superinfer_kube.resources import SECRETS
-from superinfer_operator.certificates import (
-    INGRESS_NAME,
-    Authority,
-    Terms,
-    next_authority,
-    next_leaf,
-)
+from superinfer_operator.certificates import Authority, Terms, next_authority, next_leaf
 from superinfer_operator.placing.setup import PoolSetup
 from superinfer_operator.reconciling.clock import Now
 from superinfer_operator.reconciling.secrets import opaque_secret
@@ -34,6 +30,16 @@ from superinfer_operator.watching.objects import SecretRecord, secret_record
 _log = logging.getLogger("superinfer.operator")
 
 _READ_AGAIN_S: Final = 3600.0
+LOOK_AGAIN_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A Secret there should be: whose certificate it holds, and to what object it belongs."""
+
+    key: Key
+    dns_name: str
+    owner: Mapping[str, Any] | None = None
 
 
 class CertificateKeeper:
@@ -44,34 +50,37 @@ class CertificateKeeper:
         self._writer = writer
         self._settings = settings
         self._terms = Terms()
-        self._foreign: set[Key] = set()
+        self._foreign: dict[Key, float] = {}
+        """Secrets of somebody else, and when each was looked at."""
         self._good: dict[Key, tuple[SecretRecord, bytes, float]] = {}
+
+    @property
+    def next_at(self) -> float | None:
+        """When to look again at what belongs to somebody else; None where nothing does."""
+        return min(self._foreign.values()) + LOOK_AGAIN_S if self._foreign else None
 
     async def keep(self, setups: Iterable[PoolSetup], now: Now) -> None:
         """Write every certificate that is missing or due; what fails is among the writer's failures."""
         if not (self._settings.manage_certificates and self._settings.pods.tls):
             return
+        wanted = [_Wanted(Key(self._cluster.namespace, labels.INGRESS_TLS_SECRET), labels.INGRESS_TLS_NAME)]
+        wanted += [one for setup in setups if (one := _of_pool(setup)) is not None]
+        self._forget_others({one.key for one in wanted})
         try:
-            await self._keep_all(setups, now)
-        except* KubeError as errors:
-            self._writer.failures += [error for error in errors.exceptions if isinstance(error, KubeError)]
-
-    async def _keep_all(self, setups: Iterable[PoolSetup], now: Now) -> None:
-        authority = await self._authority(now)
+            authority = await self._authority(now)
+        except KubeError as error:
+            self._writer.failures.append(error)
+            return
         if authority is None:
             return
-        namespace = self._cluster.namespace
         async with asyncio.TaskGroup() as group:
-            ingress = Key(namespace, labels.INGRESS_TLS_SECRET)
-            group.create_task(self._keep(ingress, INGRESS_NAME, authority, None, now))
-            for setup in setups:
-                record = setup.record
-                if record.deleting or record.pool is None or setup.demand is None:
-                    continue
-                key = Key(record.namespace, labels.executor_tls_secret_name(record.name))
-                name = labels.executor_tls_name(record.name, record.namespace)
-                owner = owner_reference(record.pool)
-                group.create_task(self._keep(key, name, authority, owner, now))
+            for one in wanted:
+                group.create_task(self._keep_alone(one, authority, now))
+
+    def _forget_others(self, wanted: set[Key]) -> None:
+        """Pools come and go; what is known of their Secrets must not outlive them."""
+        self._foreign = {key: at for key, at in self._foreign.items() if key in wanted}
+        self._good = {key: good for key, good in self._good.items() if key in wanted}
 
     async def _authority(self, now: Now) -> Authority | None:
         key = Key(self._cluster.namespace, labels.CA_SECRET)
@@ -94,29 +103,39 @@ class CertificateKeeper:
             return None
         return authority
 
-    async def _keep(
-        self, key: Key, dns_name: str, authority: Authority, owner: Mapping[str, Any] | None, now: Now
-    ) -> None:
-        if key in self._foreign:
-            return
+    async def _keep_alone(self, wanted: _Wanted, authority: Authority, now: Now) -> None:
+        try:
+            await self._keep(wanted, authority, now)
+        except KubeError as error:
+            self._writer.failures.append(error)
+
+    async def _keep(self, wanted: _Wanted, authority: Authority, now: Now) -> None:
+        key = wanted.key
         known = self._cluster.secrets.objects.get(key)
-        if known is not None and self._was_good(key, known, authority, now):
-            return
-        if known is None:
-            items = next_leaf(None, authority, dns_name, now.instant, self._terms)
-            if await self._writer.create(SECRETS, opaque_secret(key, items, owner)) is not False:
+        if known is not None:
+            self._foreign.pop(key, None)
+            if self._was_good(key, known, authority, now):
+                return
+        elif (at := self._foreign.get(key)) is not None:
+            if now.seconds - at < LOOK_AGAIN_S:
                 return
             known = await self._read(key)
-            if known is None:
-                return
-            if not known.managed:
-                self._foreign.add(key)
-                return
-        uid = str(owner["uid"]) if owner is not None else ""
+        if known is None:
+            items = next_leaf(None, authority, wanted.dns_name, now.instant, self._terms)
+            created = await self._writer.create(SECRETS, opaque_secret(key, items, wanted.owner))
+            known = await self._read(key) if created is False else None
+        if known is None:
+            self._foreign.pop(key, None)
+            return
+        if not known.managed:
+            self._foreign[key] = now.seconds
+            return
+        self._foreign.pop(key, None)
+        uid = str(wanted.owner["uid"]) if wanted.owner is not None else ""
         held = dict(known.items)
-        items = next_leaf(held, authority, dns_name, now.instant, self._terms)
+        items = next_leaf(held, authority, wanted.dns_name, now.instant, self._terms)
         if items != held or known.owner != uid:
-            await self._writer.apply(SECRETS, opaque_secret(key, items, owner))
+            await self._writer.apply(SECRETS, opaque_secret(key, items, wanted.owner))
         else:
             self._good[key] = (known, authority.bundle, now.seconds)
 
@@ -130,3 +149,13 @@ class CertificateKeeper:
             return secret_record(await self._writer.api.get(SECRETS, key.name, key.namespace))
         except NotFound:
             return None
+
+
+def _of_pool(setup: PoolSetup) -> _Wanted | None:
+    """The Secret of a pool's executors; none while it is going, or is not accepted."""
+    record = setup.record
+    if record.deleting or record.pool is None or setup.demand is None:
+        return None
+    key = Key(record.namespace, labels.executor_tls_secret_name(record.name))
+    name = labels.executor_tls_name(record.name, record.namespace)
+    return _Wanted(key, name, owner_reference(record.pool))

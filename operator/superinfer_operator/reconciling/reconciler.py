@@ -231,6 +231,7 @@ class Reconciler:
             decided.wake_at,
             self._backoff.next_at(now.seconds),
             self._references.next_at,
+            self._certificates.next_at,
             self._pools.next_at,
             None if self._mig is None else self._mig.next_at,
             None if self._repacker is None else self._repacker.next_at,

@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from superinfer_core.api.v1alpha1 import labels
-from superinfer_operator.certificates import (
-    INGRESS_NAME,
-    Authority,
-    Terms,
-    next_authority,
-    next_leaf,
-)
+from superinfer_operator.certificates import Authority, Terms, next_authority, next_leaf
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 TERMS = Terms(authority=timedelta(days=300), leaf=timedelta(days=90), announce=timedelta(hours=24))
@@ -84,7 +78,7 @@ def test_a_good_certificate_is_kept_and_an_old_one_replaced() -> None:
 
 def test_a_certificate_for_another_name_is_replaced() -> None:
     authority = next_authority(None, NOW, TERMS)
-    leaf = next_leaf(None, authority, INGRESS_NAME, NOW, TERMS)
+    leaf = next_leaf(None, authority, labels.INGRESS_TLS_NAME, NOW, TERMS)
     assert next_leaf(leaf, authority, NAME, NOW, TERMS)["tls.crt"] != leaf["tls.crt"]
 
 

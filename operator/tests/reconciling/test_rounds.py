@@ -1,10 +1,8 @@
 """Whole rounds over a cluster in memory: what is there afterwards, whatever happened before."""
 
-from dataclasses import replace
-
 import pytest
 
-from reconciling.world import PODS, SECRETS, SETTINGS, World
+from reconciling.world import PODS, SETTINGS, World
 from superinfer_kube.errors import Forbidden
 from superinfer_operator.pools.tending import PoolTender
 from superinfer_operator.reconciling.reconciler import NotWritten
@@ -374,19 +372,3 @@ class TestCutOff:
         assert len(created) == len(set(created)), "a name was used twice"
         told = [(event["reason"], event["action"], event["note"]) for event in world.events]
         assert len(told) == len(set(told)), "an event was repeated"
-
-
-async def test_certificates_are_issued_before_pods_and_left_to_others_where_they_are_theirs():
-    world = World(replace(SETTINGS, manage_certificates=True, pods=replace(SETTINGS.pods, tls=True)))
-    world.node("n1")
-    theirs = {"metadata": {"name": "theirs-executor-tls", "namespace": "shop"}, "data": {"tls.crt": "eA=="}}
-    world.put(SECRETS, theirs)
-    world.pool(replicas=1)
-    world.pool(name="theirs", replicas=1)
-    await world.settle()
-    secrets = {key[1:]: document for key, document in world.objects.items() if key[0] == "secrets"}
-    assert set(secrets["shop", "p-executor-tls"]["data"]) == {"tls.crt", "tls.key", "ca.crt"}
-    assert secrets["shop", "p-executor-tls"]["metadata"]["ownerReferences"][0]["name"] == "p"
-    assert {("system", "superinfer-ca"), ("system", "superinfer-ingress-tls")} <= set(secrets)
-    assert secrets["shop", "theirs-executor-tls"]["data"] == {"tls.crt": "eA=="}
-    assert world.calls.index("create secrets p-executor-tls") < world.calls.index("create pods p-0-1")

@@ -6,9 +6,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from superinfer_core.api.v1alpha1.labels import executor_tls_name
+from superinfer_core.api.v1alpha1.labels import INGRESS_TLS_NAME, executor_tls_name
 from superinfer_core.checkpoint.peers import Peer
-from superinfer_operator.certificates import INGRESS_NAME, Terms, next_authority, next_leaf
+from superinfer_operator.certificates import Terms, next_authority, next_leaf
 from superinfer_proto.v1 import checkpoint_pb2, checkpoint_pb2_grpc
 from superinfer_sidecar.settings import TlsFiles
 
@@ -88,7 +88,7 @@ async def secured(pool, issue, name="a"):
     [
         pytest.param(POOL, ["OK"] * 3, id="a sidecar of the pool"),
         pytest.param(OTHER_POOL, ["PERMISSION_DENIED"] * 3, id="a sidecar of another pool"),
-        pytest.param(INGRESS_NAME, ["PERMISSION_DENIED"] * 3, id="the ingress"),
+        pytest.param(INGRESS_TLS_NAME, ["PERMISSION_DENIED"] * 3, id="the ingress"),
     ],
 )
 async def test_the_certificate_decides(pool, tools, issue, name, expected):

@@ -64,6 +64,9 @@ API_KEYS_SECRET: Final = "superinfer-api-keys"  # noqa: S105 - the name of a Sec
 API_KEYS_ITEM: Final = "keys.yaml"
 ATTAINMENT_CONFIG_MAP_PREFIX: Final = "superinfer-attainment-"
 
+INGRESS_TLS_NAME: Final = f"ingress.{GROUP}"
+"""The DNS name in the ingress' certificate: the only one that may submit work to a sidecar."""
+
 # What node labels of others mean to placement.
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 RACK_LABEL: Final = f"topology.{GROUP}/rack"
