@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletPool, ChipletShape, EngineType
 from superinfer_core.api.v1alpha1.labels import EXECUTOR_CONTAINER
-from superinfer_core.pods.checkpoint_args import engine_checkpoint_args
+from superinfer_core.pods.checkpoint_args import engine_checkpoint_args, shared_memory_mib
 from superinfer_core.pods.paths import (
     CODE_PATH,
     DRAINED_FILE,
@@ -44,9 +44,10 @@ def engine_container(pool: ChipletPool, given: GivenFiles, settings: PodSettings
     stub = pool.spec.engine.type is EngineType.STUB
     mounts = [
         mount(PodVolume.RUN, RUN_PATH),
-        mount(PodVolume.SHM, SHM_PATH),
         mount(PodVolume.TMP_EXECUTOR, TMP_PATH),
     ]
+    if shared_memory_mib(pool) > 0:
+        mounts.append(mount(PodVolume.SHM, SHM_PATH))
     container: dict[str, Any] = {
         "name": EXECUTOR_CONTAINER,
         "image": engine_image(pool, settings),

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from superinfer_core.api.v1alpha1 import labels
 from superinfer_core.api.v1alpha1.chipletpool import ChipletPool
+from superinfer_core.pods.checkpoint_args import shared_memory_mib
 from superinfer_core.pods.engine_container import code_is_injected, engine_container
 from superinfer_core.pods.paths import (
     CODE_TARGET,
@@ -28,7 +29,6 @@ from superinfer_core.pods.sidecar_container import sidecar_container
 from superinfer_core.pods.template import merge_template
 
 _REVISION_CHARACTERS: Final = 12
-_SHM_OVERHEAD_MIB: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +183,14 @@ def _tolerations(pool: ChipletPool) -> list[dict[str, Any]]:
 
 
 def _volumes(pool: ChipletPool, files: PoolFiles, settings: PodSettings) -> list[dict[str, Any]]:
-    checkpoint = pool.spec.checkpoint
-    shm_mib = _SHM_OVERHEAD_MIB + (checkpoint.memory_mib if checkpoint is not None else 0)
     volumes: list[dict[str, Any]] = [
         {"name": PodVolume.RUN, "emptyDir": {}},
-        {"name": PodVolume.SHM, "emptyDir": {"medium": "Memory", "sizeLimit": f"{shm_mib}Mi"}},
         {"name": PodVolume.TMP_EXECUTOR, "emptyDir": {}},
         {"name": PodVolume.TMP_SIDECAR, "emptyDir": {}},
     ]
+    if (shm_mib := shared_memory_mib(pool)) > 0:
+        memory = {"medium": "Memory", "sizeLimit": f"{shm_mib}Mi"}
+        volumes.append({"name": PodVolume.SHM, "emptyDir": memory})
     if code_is_injected(pool, settings):
         volumes.append({"name": PodVolume.CODE, "emptyDir": {}})
     for volume, source, path in (

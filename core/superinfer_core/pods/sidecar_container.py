@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from superinfer_core.api.v1alpha1 import labels
 from superinfer_core.api.v1alpha1.chipletpool import ChipletPool
-from superinfer_core.pods.checkpoint_args import sidecar_checkpoint_args
+from superinfer_core.pods.checkpoint_args import is_checkpointed, sidecar_checkpoint_args
 from superinfer_core.pods.paths import (
     DRAINED_FILE,
     ENGINE_SOCKET,
@@ -31,10 +31,11 @@ def sidecar_container(pool: ChipletPool, given: GivenFiles, settings: PodSetting
     """The container named `sidecar`."""
     mounts = [
         mount(PodVolume.RUN, RUN_PATH),
-        mount(PodVolume.SHM, SHM_PATH),
         mount(PodVolume.TMP_SIDECAR, TMP_PATH),
         *file_mounts(given),
     ]
+    if is_checkpointed(pool):
+        mounts.append(mount(PodVolume.SHM, SHM_PATH))
     if settings.tls:
         mounts.append(mount(PodVolume.TLS, TLS_PATH, read_only=True))
     return {

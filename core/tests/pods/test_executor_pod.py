@@ -118,7 +118,7 @@ def test_a_stub_needs_neither_model_nor_our_code_injected():
 
 
 def test_both_containers_share_the_socket_and_memory_but_not_their_scratch():
-    pod = build()
+    pod = build(pool(checkpoint={}))
     mounts = {
         name: {m["mountPath"]: m["name"] for m in container(pod, name)["volumeMounts"]}
         for name in ("executor", "sidecar")
@@ -174,6 +174,27 @@ def test_checkpoints_have_one_directory_in_memory_that_is_large_enough():
 def test_a_stub_has_nothing_to_checkpoint():
     pod = build(pool(engine={"type": "Stub"}, checkpoint={}))
     assert not [arg for arg in container(pod, "sidecar")["args"] if arg.startswith("--checkpoint")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "shm_mib", "mounted_by"),
+    [
+        pytest.param({}, 1024, ["executor"], id="an engine without checkpoints"),
+        pytest.param(
+            {"checkpoint": {"memoryMiB": 512}}, 1536, ["executor", "sidecar"], id="with checkpoints"
+        ),
+        pytest.param({"engine": {"type": "Stub"}}, None, [], id="a stub"),
+        pytest.param(
+            {"engine": {"type": "Stub"}, "checkpoint": {}}, None, [], id="a stub that says checkpoint"
+        ),
+    ],
+)
+def test_shared_memory_is_as_large_as_what_is_used_and_no_larger(spec, shm_mib, mounted_by):
+    pod = build(pool(**spec))
+    shm = next((v["emptyDir"] for v in pod["spec"]["volumes"] if v["name"] == "shm"), None)
+    assert shm == (None if shm_mib is None else {"medium": "Memory", "sizeLimit": f"{shm_mib}Mi"})
+    mounting = [c["name"] for c in pod["spec"]["containers"] for m in c["volumeMounts"] if m["name"] == "shm"]
+    assert mounting == mounted_by
 
 
 @pytest.mark.parametrize("drain_s", [1, 60, 3600])

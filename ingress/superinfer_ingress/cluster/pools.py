@@ -6,6 +6,7 @@ from typing import Any
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletPool
 from superinfer_core.contract.conflicts import PoolFacts
+from superinfer_core.pools.replicas import most_executors
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +33,13 @@ def pool_of(document: Mapping[str, Any]) -> Pool:
     metadata, spec = pool.metadata, pool.spec
     namespace, name = metadata.namespace or "default", metadata.name or ""
     default = spec.default_contract_ref
-    most = spec.autoscaling.max_replicas if spec.autoscaling is not None else spec.replicas
     return Pool(
         facts=PoolFacts(
             namespace=namespace,
             name=name,
             allowed_namespaces=frozenset(spec.allowed_namespaces or ()),
             isolation=spec.isolation,
-            max_chiplets=most,
+            max_chiplets=most_executors(spec),
             created=metadata.creation_timestamp or "",
             uid=metadata.uid or "",
         ),

@@ -8,6 +8,7 @@ from superinfer_core.api.v1alpha1.chipletpool import ChipletShape
 from superinfer_core.contract.conflicts import PoolFacts, Unloaded
 from superinfer_core.placement import Node
 from superinfer_core.placement.geometry import product_named
+from superinfer_core.pools.replicas import most_executors
 from superinfer_core.prediction.profile import Profile
 from superinfer_operator.placing.setup import PoolSetup
 from superinfer_operator.watching.pods import ExecutorPod
@@ -23,13 +24,12 @@ def pool_facts(setup: PoolSetup, pods: Iterable[ExecutorPod], nodes: Mapping[str
         return None
     spec = pool.spec
     product = _product(spec.placement.node_selector or {}, pods, nodes)
-    scaling = spec.autoscaling
     return PoolFacts(
         namespace=setup.record.namespace,
         name=setup.record.name,
         allowed_namespaces=frozenset(spec.allowed_namespaces or ()),
         isolation=spec.isolation,
-        max_chiplets=max(spec.replicas, scaling.max_replicas if scaling is not None else 0),
+        max_chiplets=most_executors(spec),
         product=product,
         memory_mib=_memory_mib(setup, product),
         unloaded=_unloaded(setup.profile) if setup.profile is not None else None,

@@ -21,6 +21,8 @@ from superinfer_core.pods.executor_pod import (
 from superinfer_core.pods.quantity import pod_requests
 from superinfer_core.pods.settings import PodSettings
 from superinfer_core.pods.template import template_problems
+from superinfer_core.pools.replicas import replicas_of
+from superinfer_core.pools.standing import Refusal
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
 from superinfer_operator.watching.objects import TextRecord
 from superinfer_operator.watching.pools import PoolRecord
@@ -32,14 +34,6 @@ Texts = Mapping[tuple[str, str], TextRecord]
 
 
 _NO_FILES: Final = PoolFiles()
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a pool is not accepted."""
-
-    reason: PoolReason
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +166,7 @@ def _demand(
     return PoolDemand(
         key=record.key,
         uid=record.uid,
-        replicas=0 if record.deleting else spec.replicas,
+        replicas=0 if record.deleting else replicas_of(spec).wanted,
         chiplet=chiplet,
         revision=revision,
         allocation=spec.placement.allocation,

@@ -20,8 +20,10 @@ from superinfer_core.api.v1alpha1.pool_status import (
 )
 from superinfer_core.placement import Assignment, ExecutorPhase, Flagged, Kept, Unplaced
 from superinfer_core.placement.outcome import LayoutAdvice
+from superinfer_core.pools.conditions import pool_conditions, stamped
+from superinfer_core.pools.replicas import replicas_of
+from superinfer_core.pools.standing import Standing
 from superinfer_operator.placing.setup import PoolSetup
-from superinfer_operator.pools.conditions import Standing, pool_conditions, stamped
 from superinfer_operator.watching.pods import ExecutorPod
 
 _MAX_MESSAGE: Final = 1024
@@ -97,11 +99,12 @@ def standing_of(setup: PoolSetup, pods: Sequence[ExecutorPod], outcome: PoolOutc
     """How a pool stands."""
     staying = [pod for pod in pods if not pod.terminating]
     pool = setup.record.pool
+    replicas = replicas_of(pool.spec) if pool is not None and not setup.record.deleting else None
     return Standing(
         generation=setup.record.generation,
         refusal=setup.refusal,
         deleting=setup.record.deleting,
-        wanted=0 if pool is None or setup.record.deleting else pool.spec.replicas,
+        wanted=replicas.wanted if replicas is not None else 0,
         existing=len(staying),
         ready=sum(pod.phase is ExecutorPhase.READY for pod in staying),
         updated=sum(pod.revision == setup.revision for pod in staying),
@@ -110,6 +113,7 @@ def standing_of(setup: PoolSetup, pods: Sequence[ExecutorPod], outcome: PoolOutc
         flagged=outcome.flagged,
         trouble=(*((outcome.refused,) if outcome.refused[0] else ()), *_troubles(staying)),
         waiting=outcome.waiting,
+        replicas=replicas,
     )
 
 

@@ -13,6 +13,7 @@ from superinfer_core.api.v1alpha1 import labels
 from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND, Allocation
 from superinfer_core.placement import Assignment, Ended, EndReason
 from superinfer_core.pods.beside import disruption_budget, executors_service
+from superinfer_core.pools.refused import Refused, refused_again
 from superinfer_kube.errors import Forbidden, Invalid
 from superinfer_kube.informer import Informer, Key
 from superinfer_kube.resources import CHIPLET_POOLS, POD_DISRUPTION_BUDGETS, SERVICES, Resource
@@ -25,7 +26,6 @@ from superinfer_operator.pools.objects import (
     release_of_pool,
     with_new,
 )
-from superinfer_operator.pools.refused import Refused, refused_again
 from superinfer_operator.pools.status import NO_OUTCOME, PoolOutcome, pool_status, same_status
 from superinfer_operator.reconciling.clock import Now
 from superinfer_operator.reconciling.events import About, EventType, Happening, condition_events

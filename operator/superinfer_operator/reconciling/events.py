@@ -12,20 +12,10 @@ from typing import Any, Final
 
 from superinfer_core.api.v1alpha1.labels import OPERATOR_FIELD_MANAGER
 from superinfer_core.api.v1alpha1.meta import API_VERSION
-from superinfer_core.api.v1alpha1.pool_status import PoolReason
+from superinfer_core.api.v1alpha1.transitions import Shown, transitions
 
 _MAX_NOTE: Final = 1000
 _NAMING_CHARACTERS: Final = 16
-_EXPECTED: Final = frozenset(
-    {
-        PoolReason.EXECUTORS_STARTING,
-        PoolReason.NO_EXECUTOR_READY,
-        PoolReason.UPDATING,
-        PoolReason.DELETING,
-        PoolReason.SCALED_TO_ZERO,
-    }
-)
-"""False for a while is how these go; no reason to worry anybody."""
 
 
 class EventType(StrEnum):
@@ -98,30 +88,19 @@ def event_document(happening: Happening, *, now_micro: str, instance: str, numbe
 def condition_events(
     about: About, before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]
 ) -> list[Happening]:
-    """What changed between two lists of conditions: a status, or the reason of one that is not True."""
-    known = {condition.get("type"): condition for condition in before}
-    found = []
-    for condition in after:
-        old = known.get(condition["type"])
-        status, reason = condition["status"], condition["reason"]
-        if old is None and (status != "False" or reason in _EXPECTED):
-            # The first look at an object finds nothing remarkable.
-            continue
-        if (
-            old is not None
-            and old.get("status") == status
-            and (status == "True" or old.get("reason") == reason)
-        ):
-            continue
-        found.append(
-            Happening(
-                about=about,
-                type=EventType.WARNING if status == "False" and reason not in _EXPECTED else EventType.NORMAL,
-                reason=reason,
-                action=f"{condition['type']}{status}",
-                note=f"{condition['type']} is {status}: {condition.get('message', '')}",
-            )
+    """What changed between two lists of conditions, as they are stored."""
+    return [
+        Happening(
+            about=about,
+            type=EventType.WARNING if one.worrying else EventType.NORMAL,
+            reason=one.condition.reason,
+            action=f"{one.condition.type}{one.condition.status}",
+            note=f"{one.condition.type} is {one.condition.status}: {one.condition.message}",
         )
-    # Ready repeats what another condition says more exactly.
-    told = {event.reason for event in found if not event.action.startswith("Ready")}
-    return [event for event in found if not (event.action.startswith("Ready") and event.reason in told)]
+        for one in transitions(map(_shown, before), map(_shown, after))
+    ]
+
+
+def _shown(condition: Mapping[str, Any]) -> Shown:
+    """A condition that somebody wrote by hand may lack anything."""
+    return Shown(*(str(condition.get(name) or "") for name in ("type", "status", "reason", "message")))

@@ -16,6 +16,8 @@ from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND
 from superinfer_core.api.v1alpha1.pool_status import PoolReason
 from superinfer_core.placement import Plan, PlannerMemory, Snapshot, Topology, plan
 from superinfer_core.pods.settings import PodSettings
+from superinfer_core.pools.backoff import Backoff, observe
+from superinfer_core.pools.standing import Refusal
 from superinfer_kube.errors import KubeError
 from superinfer_kube.informer import Key
 from superinfer_operator.certificates.keeping import CertificateKeeper
@@ -24,12 +26,11 @@ from superinfer_operator.keys.tending import KeysTender
 from superinfer_operator.mig_layout.tending import GPU_DOMAIN, MigLayoutTender
 from superinfer_operator.placing.parts import PlanPart, by_pool_of
 from superinfer_operator.placing.repacking import Repacker, told
-from superinfer_operator.placing.setup import PoolSetup, Refusal, Texts, set_up
+from superinfer_operator.placing.setup import PoolSetup, Texts, set_up
 from superinfer_operator.placing.snapshot import make_snapshot
 from superinfer_operator.pools.references import ReferenceKeeper
 from superinfer_operator.pools.status import PoolOutcome
 from superinfer_operator.pools.tending import PoolTender, PoolWork
-from superinfer_operator.reconciling.backoff import Backoff, observe
 from superinfer_operator.reconciling.clock import Clock, Now
 from superinfer_operator.reconciling.events import About, EventType, Happening
 from superinfer_operator.reconciling.recording import Recorder
@@ -91,7 +92,7 @@ class Reconciler:
         now = self._clock()
         setups = self._set_up()
         executors = self._cluster.executors(now.seconds)
-        self._backoff = observe(self._backoff, executors, now.seconds)
+        self._backoff = observe(self._backoff, [pod.sighting for pod in executors], now.seconds)
         snapshot = self._snapshot(setups, executors)
         decided = await self._plan(snapshot, now)
         self._memory, self.last_plan, self.setups = decided.memory, decided, setups

@@ -9,6 +9,7 @@ from typing import Any, Final
 from superinfer_core.api.v1alpha1 import labels
 from superinfer_core.placement import ExecutorPhase
 from superinfer_core.pods.quantity import pod_requests
+from superinfer_core.pools.backoff import Sighting
 
 _ENDED: Final = frozenset({"Failed", "Succeeded"})
 _DEVICE_PREFIX: Final = "nvidia.com/"
@@ -65,6 +66,11 @@ class ExecutorPod:
     def key(self) -> str:
         """namespace/name."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def sighting(self) -> Sighting:
+        """How it looks to whoever counts failures."""
+        return Sighting((self.pool, self.slot), self.uid, self.phase)
 
     @property
     def node(self) -> str:

@@ -68,6 +68,23 @@ async def test_scaling_up_keeps_what_runs_and_scaling_down_drains(world):
     assert world.reasons().count("ScaledDown") == 1
 
 
+async def test_what_is_asked_for_beyond_the_bounds_is_told_and_not_done(world):
+    await running(world, autoscaling={"minReplicas": 1, "maxReplicas": 3})
+    world.pool(replicas=5)
+    await world.settle()
+    world.run_pods()
+    await world.settle()
+    assert len(world.names()) == 3
+    found = world.conditions("chipletpools", "p")
+    assert found["ScalingLimited"] == ("True", "TooManyReplicas")
+    assert (found["Ready"], found["Placed"]) == (("True", "Ready"), ("True", "Placed"))
+    assert [event["type"] for event in world.events if event["reason"] == "TooManyReplicas"] == ["Normal"]
+    assert world.objects["chipletpools", "shop", "p"]["spec"]["replicas"] == 5, "an autoscaler's word stays"
+    world.pool(autoscaling={"maxReplicas": 5})
+    await world.settle()
+    assert len(world.names()) == 5
+
+
 async def test_a_name_is_never_used_twice(world):
     await running(world, replicas=1)
     world.drop(PODS, "shop", "p-0-1")

@@ -37,6 +37,8 @@ class PoolConditionType(StrEnum):
     ACCEPTED = "Accepted"
     PLACED = "Placed"
     SERVING = "Serving"
+    SCALING_LIMITED = "ScalingLimited"
+    """Only where the pool has autoscaling bounds; True is the remarkable state, as in autoscalers."""
 
 
 class PoolReason(StrEnum):
@@ -62,6 +64,10 @@ class PoolReason(StrEnum):
     NO_EXECUTOR_READY = "NoExecutorReady"
     UPDATING = "Updating"
     DELETING = "Deleting"
+    # ScalingLimited
+    TOO_FEW_REPLICAS = "TooFewReplicas"
+    TOO_MANY_REPLICAS = "TooManyReplicas"
+    WITHIN_BOUNDS = "WithinBounds"
 
 
 class ChipletState(StrEnum):

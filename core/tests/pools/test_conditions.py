@@ -4,8 +4,8 @@ import pytest
 
 from superinfer_core.api.v1alpha1.pool_status import PoolReason
 from superinfer_core.placement import Constraint, Flagged, Unplaced
-from superinfer_operator.placing.setup import Refusal
-from superinfer_operator.pools.conditions import Standing, pool_conditions, stamped
+from superinfer_core.pools.conditions import pool_conditions, stamped
+from superinfer_core.pools.standing import Refusal, Standing
 
 FULL = {"generation": 4, "wanted": 2, "existing": 2, "ready": 2, "updated": 2}
 UNPLACED = (Unplaced("shop/p", 1, Constraint.DEVICES_IN_USE, "0/3 nodes can take an executor", ()),)

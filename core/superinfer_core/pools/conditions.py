@@ -1,50 +1,13 @@
 """Conditions of a pool as ordered chains of pure checks; the first that applies gives the reason."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from superinfer_core.api.v1alpha1.conditions import MAX_MESSAGE_CHARACTERS, Status
 from superinfer_core.api.v1alpha1.meta import ConditionStatus
 from superinfer_core.api.v1alpha1.pool_status import PoolConditionType, PoolReason
-from superinfer_core.placement import Flagged, Unplaced
-from superinfer_operator.placing.setup import Refusal
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How a pool stands, in numbers and reasons.
-
-    Attributes:
-        generation: that was looked at.
-        refusal: why it is not accepted; None where it is.
-        deleting: it is being deleted.
-        wanted: executors asked for.
-        existing, ready, updated, draining: executors that exist, serve, are up to date, are going.
-        unplaced: replicas without a chiplet.
-        flagged: executors on hardware that is not what was asked for.
-        trouble: (reason, message) of executors that cannot start.
-        waiting: replicas whose replacement waits, because they failed again and again: (count, until).
-    """
-
-    generation: int
-    refusal: Refusal | None = None
-    deleting: bool = False
-    wanted: int = 0
-    existing: int = 0
-    ready: int = 0
-    updated: int = 0
-    draining: int = 0
-    unplaced: tuple[Unplaced, ...] = ()
-    flagged: tuple[Flagged, ...] = ()
-    trouble: tuple[tuple[str, str], ...] = ()
-    waiting: tuple[int, str] = (0, "")
-
-    @property
-    def missing(self) -> int:
-        """Replicas without a chiplet."""
-        return sum(unplaced.count for unplaced in self.unplaced)
-
+from superinfer_core.pools.replicas import Limit
+from superinfer_core.pools.standing import Standing
 
 Verdict = tuple[Status, str, str]
 Check = Callable[[Standing], Verdict | None]
@@ -161,26 +124,45 @@ _CHAINS: Final = (
     (PoolConditionType.PLACED, _PLACED_CHECKS, PoolReason.PLACED, "every executor has a chiplet"),
     (PoolConditionType.SERVING, _SERVING_CHECKS, PoolReason.SERVING, "requests are served"),
 )
+_LIMITED_BY: Final = {Limit.FEWEST: PoolReason.TOO_FEW_REPLICAS, Limit.MOST: PoolReason.TOO_MANY_REPLICAS}
 
 
 def pool_conditions(standing: Standing) -> tuple[ConditionStatus, ...]:
-    """The four conditions of a pool, Ready first, without times."""
+    """The conditions of a pool, Ready first, without times; ScalingLimited only where it has bounds."""
     made = []
     for kind, checks, reason, message in _CHAINS:
         verdicts = (check(standing) for check in checks)
-        status, why, words = next(
-            (verdict for verdict in verdicts if verdict is not None), (Status.TRUE, reason, message)
-        )
-        made.append(
-            ConditionStatus(
-                type=kind.value,
-                status=status.value,
-                reason=str(why),
-                message=_short(words),
-                observed_generation=standing.generation,
-            )
-        )
+        verdict = next((found for found in verdicts if found is not None), (Status.TRUE, reason, message))
+        made.append(_condition(kind, verdict, standing))
+    if (limited := _scaling_limited(standing)) is not None:
+        made.append(_condition(PoolConditionType.SCALING_LIMITED, limited, standing))
     return tuple(made)
+
+
+def _condition(kind: PoolConditionType, verdict: Verdict, standing: Standing) -> ConditionStatus:
+    status, reason, message = verdict
+    return ConditionStatus(
+        type=kind.value,
+        status=status.value,
+        reason=str(reason),
+        message=_short(message),
+        observed_generation=standing.generation,
+    )
+
+
+def _scaling_limited(standing: Standing) -> Verdict | None:
+    replicas = standing.replicas
+    if replicas is None or replicas.bounds is None:
+        return None
+    if replicas.limit is None:
+        fewest, most = replicas.bounds
+        message = f"replicas {replicas.asked} is within minReplicas {fewest} and maxReplicas {most}"
+        return Status.FALSE, PoolReason.WITHIN_BOUNDS, message
+    message = (
+        f"replicas {replicas.asked} is asked for, autoscaling.{replicas.limit} allows {replicas.wanted}: "
+        f"the pool has {_executors(replicas.wanted)}; change either"
+    )
+    return Status.TRUE, _LIMITED_BY[replicas.limit], message
 
 
 def stamped(

@@ -1,14 +1,12 @@
 """Pods the API server would not take: a quota, Pod Security, a webhook, a bad template. Pure.
 
-That is no failure of the operator and trying again at once is no cure: the pool says why, and the next try
-comes later each time, or at once when the pool is edited.
+Trying again at once is no cure: the pool says why, and the next try comes later each time, or at once when
+the pool is edited.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
-FIRST_WAIT_S: Final = 5.0
-LONGEST_WAIT_S: Final = 300.0
+from superinfer_core.pools.waits import growing_wait_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +35,4 @@ class Refused:
 def refused_again(before: Refused | None, *, revision: str, reason: str, message: str, now: float) -> Refused:
     """A refusal after the one before."""
     strikes = before.strikes + 1 if before is not None and before.revision == revision else 1
-    wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(strikes - 1, 16))
-    return Refused(revision, reason or "Refused", message, strikes, now + wait_s)
+    return Refused(revision, reason or "Refused", message, strikes, now + growing_wait_s(strikes))

@@ -1,7 +1,7 @@
-"""When a replica that keeps failing is tried again: later each time, up to a bound. Pure.
+"""When a replica that keeps failing is tried again. Pure.
 
 A pod that failed (refused by the kubelet, evicted, ended) is replaced at once the first time; each further
-failure of the same slot doubles the wait. A replica that served for a while has a clean record again.
+failure of the same slot waits longer. A replica that served for a while has a clean record again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,14 +9,29 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from superinfer_core.placement import ExecutorPhase
-from superinfer_operator.watching.pods import ExecutorPod
+from superinfer_core.pools.waits import LONGEST_WAIT_S, growing_wait_s
 
-FIRST_WAIT_S: Final = 5.0
-LONGEST_WAIT_S: Final = 300.0
 CLEAN_AFTER_S: Final = 120.0
+_FORGOTTEN_AFTER_S: Final = 10 * LONGEST_WAIT_S
 _MOST_STRIKES: Final = 32
 
 Slot = tuple[str, int]
+"""A pool's key and the number of its replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """How the pod of a slot looks now.
+
+    Attributes:
+        slot: which replica it is.
+        uid: which pod.
+        phase: how far it is.
+    """
+
+    slot: Slot
+    uid: str
+    phase: ExecutorPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +67,26 @@ class Backoff:
         return min((r.until for r in self.records.values() if r.until > now), default=None)
 
 
-def observe(backoff: Backoff, pods: Iterable[ExecutorPod], now: float) -> Backoff:
-    """The records after what pods show now; slots without a failure have none."""
+def observe(backoff: Backoff, sightings: Iterable[Sighting], now: float) -> Backoff:
+    """The records after what is seen now; slots without a failure have none."""
     records = dict(backoff.records)
-    for pod in pods:
-        slot = (pod.pool, pod.slot)
-        record = records.get(slot)
+    for pod in sightings:
+        record = records.get(pod.slot)
         if pod.phase is ExecutorPhase.FAILED:
             record = record or Record()
             if record.seen != pod.uid:
-                records[slot] = _struck(record, pod.uid, now)
+                records[pod.slot] = _struck(record, pod.uid, now)
         elif record is not None and pod.phase is ExecutorPhase.READY:
             since = record.serving_since if record.serving_since is not None else now
             if now - since >= CLEAN_AFTER_S:
-                del records[slot]
+                del records[pod.slot]
             else:
-                records[slot] = replace(record, serving_since=since)
+                records[pod.slot] = replace(record, serving_since=since)
     # A slot that was scaled away and never came back is forgotten in the end.
-    kept = {slot: r for slot, r in records.items() if now - r.until < 10 * LONGEST_WAIT_S}
+    kept = {slot: record for slot, record in records.items() if now - record.until < _FORGOTTEN_AFTER_S}
     return Backoff(kept)
 
 
 def _struck(record: Record, uid: str, now: float) -> Record:
     strikes = min(_MOST_STRIKES, record.strikes + 1)
-    wait = 0.0 if strikes == 1 else min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** (strikes - 2))
-    return Record(strikes=strikes, until=now + wait, seen=uid)
+    return Record(strikes=strikes, until=now + growing_wait_s(strikes - 1), seen=uid)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from superinfer_operator.pools.refused import LONGEST_WAIT_S, refused_again
+from superinfer_core.pools.refused import refused_again
+from superinfer_core.pools.waits import LONGEST_WAIT_S
 
 
 def refused(times, revision="r"):
