@@ -16,6 +16,7 @@ from superinfer_core.failover.choice import Candidate, choose, next_deadline_in_
 from superinfer_core.failover.retry import RetryPolicy
 from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.slo import RequestSlo
+from superinfer_ingress.executors.estimates import prefill_ms, tokens_of
 from superinfer_ingress.executors.fleet import Fleet
 from superinfer_ingress.executors.link import ExecutorLink
 from superinfer_ingress.inflight import InFlight
@@ -24,8 +25,6 @@ from superinfer_ingress.placement import ELSEWHERE_MAY_HELP, Placement, Work
 
 _log = logging.getLogger("superinfer.ingress.resumption")
 
-_BYTES_PER_TOKEN: Final = 4
-_UNKNOWN_STEP_TOKENS: Final = 2048
 _LOOK_AGAIN_S: Final = 0.5
 """How often a request on an executor that drains looks for another."""
 _SUSPECT_MS: Final = 1000.0
@@ -119,7 +118,7 @@ class Resumption:
         """True: it runs somewhere. False: not yet. A refusal: never."""
         request, work, slo = journey.request, journey.work, journey.slo
         links = {link.name: link for link in self._links(work)}
-        tokens = (request.prompt_tokens or len(work.body.raw) // _BYTES_PER_TOKEN) + request.ledger.tokens
+        tokens = (request.prompt_tokens or tokens_of(len(work.body.raw))) + request.ledger.tokens
         holders = journey.holders(links)
         now_ms = self._clock_ms()
         candidates = [
@@ -157,12 +156,7 @@ class Resumption:
     def _candidate(
         self, link: ExecutorLink, tokens: int, *, holds: bool, suspect: bool, now_ms: float
     ) -> Candidate:
-        load, model, engine = link.load, link.model, link.engine
-        recompute_ms = 0.0
-        if model is not None and engine is not None:
-            chunk = engine.max_num_batched_tokens or _UNKNOWN_STEP_TOKENS
-            recompute_ms = model.prefill_ms(tokens, chunk_tokens=chunk)
-            recompute_ms *= 1.0 if load is None else max(1.0, load.residual_quantile)
+        load = link.load
         away_ms = 0.0
         if not self._fleet.is_fresh(link):
             # A report that is merely late says nothing of how long the next one takes.
@@ -172,7 +166,7 @@ class Resumption:
             executor=link.name,
             available_in_ms=away_ms,
             backlog_ms=0.0 if load is None else load.backlog_ms + link.sent_since_report_ms,
-            recompute_ms=recompute_ms,
+            recompute_ms=prefill_ms(link, tokens),
             holds_checkpoint=holds,
             requests=len(link.requests),
             suspect=suspect,

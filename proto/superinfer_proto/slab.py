@@ -162,8 +162,11 @@ class Slab:
         if size < 2 * PAGE:
             raise SlabInvalid(f"{path} is too short to be a slab ({size} bytes)")
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        # Mapped whole now: touching every page first would cost ten times the copy, in the middle of a step.
-        self._map = mmap.mmap(file, size, mmap.MAP_SHARED | _POPULATE, protection)
+        # A writer's is mapped whole now: touching every page first would cost ten times the copy, in the
+        # middle of a step. A reader's pages come sixteen at a time; and what is mapped has to be unmapped
+        # when its process dies, before its sockets close and its death is known.
+        flags = mmap.MAP_SHARED | (_POPULATE if writable else 0)
+        self._map = mmap.mmap(file, size, flags, protection)
         self.memory = memoryview(self._map)
         magic, slots, payload_bytes, entries, self.generation, layout = _HEADER.unpack_from(self._map, 0)
         if magic != MAGIC:

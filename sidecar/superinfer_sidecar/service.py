@@ -39,6 +39,8 @@ SERVICE: Final = "superinfer.v1.Sidecar"
 ALIVE: Final = "alive"
 READY_NAMES: Final = ("", SERVICE, "ready")
 _REPORT_S: Final = REPORT_EVERY_MS / 1000
+_LOOK_S: Final = 0.01
+"""How often the engine's process is looked at."""
 _TIMER_SLACK_S: Final = 0.001
 _LAST_WORDS_S: Final = 1.0
 _FETCHED_WITHIN_S: Final = 1.5
@@ -113,6 +115,7 @@ class Sidecar:
         self._tasks = [
             asyncio.create_task(self._engine.run_for_ever()),
             asyncio.create_task(self._tick_for_ever()),
+            asyncio.create_task(self._look_for_ever()),
         ]
 
     async def drain(self) -> None:
@@ -241,6 +244,14 @@ class Sidecar:
                 self._report()
                 self._watch_engine()
 
+    async def _look_for_ever(self) -> None:
+        """Its socket closes only when its memory is freed; that its process ends is to be seen before."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            engine = self.desk.engine
+            if engine is not None and engine.pid is not None and is_ending(engine.pid):
+                self._engine.drop()
+
     def _report(self) -> None:
         if self.links:
             report = self.reporter.make()
@@ -251,9 +262,7 @@ class Sidecar:
         desk, engine = self.desk, self.desk.engine
         if engine is None:
             return
-        if engine.pid is not None and is_ending(engine.pid):
-            self._engine.drop()
-        elif self._watch.hangs(
+        if self._watch.hangs(
             clock_ms(),
             last_frame_ms=desk.last_frame_ms,
             work=desk.book.engine_work(),

@@ -74,7 +74,7 @@ class Result:
             "streams": {
                 "total": len(self.asked),
                 "broken": len(broken),
-                "resumed": sum(bool(counts["resumed"]) for counts in self.per_case.values()),
+                "resumed": sum(counts["resumed"] for counts in self.per_case.values()),
                 "asked_again": sum(each.refusals for each in self.asked),
             },
             "cases": {name: dict(counts) for name, counts in sorted(self.per_case.items())},

@@ -8,7 +8,8 @@ another thread's.
 import logging
 from pathlib import Path
 
-from superinfer_proto.slab import Happened, Slab, SlabInvalid
+from superinfer_proto.slab import Slab, SlabInvalid
+from superinfer_proto.slab_follower import SlabFile, SlabFollower
 
 log = logging.getLogger(__name__)
 
@@ -17,28 +18,24 @@ class StoreIndex:
     """Follows one slab file, which may not exist yet and may be replaced."""
 
     def __init__(self, path: Path, layout: str) -> None:
-        self._path = path
+        self._file = SlabFile(path)
         self._layout = layout
-        self._inode = 0
         self._mapped: Slab | None = None
-        self._seen = 0
-        self._by_hash: dict[bytes, tuple[int, int]] = {}
-        self._by_slot: dict[int, bytes] = {}
-        self.slab: Slab | None = None
+        self._follower = SlabFollower()
+
+    @property
+    def slab(self) -> Slab | None:
+        """What is followed, if there is anything of our layout."""
+        return self._follower.slab
 
     def follow(self) -> None:
-        """Map the file if it is new: takes up to a second, so no step may wait for it."""
+        """Map the file if it is new: may take a while, so no step may wait for it."""
         try:
-            inode = self._path.stat().st_ino
-        except OSError:
-            return  # what is mapped stays readable
-        if inode == self._inode:
-            return
-        self._inode = inode
-        try:
-            slab = Slab.open(self._path)
+            slab = self._file.newer()
         except (OSError, SlabInvalid) as error:
             log.warning("the sidecar's checkpoint store cannot be read: %s", error)
+            return
+        if slab is None:
             return
         if slab.shape.layout != self._layout:
             log.info("the sidecar's checkpoint store has another layout (%s): not read", slab.shape.layout)
@@ -48,38 +45,12 @@ class StoreIndex:
 
     def refresh(self) -> None:
         """Take in what is new."""
-        if self._mapped is not self.slab and self._mapped is not None:
-            self.slab = self._mapped
-            self._scan(self.slab)
-        if self.slab is None or self.slab.head == self._seen:
-            return
-        entries, missed = self.slab.entries(self._seen)
-        if missed:
-            self._scan(self.slab)
-            return
-        for entry in entries:
-            self._seen = entry.sequence
-            if entry.kind == Happened.STORED:
-                header = self.slab.read(entry.slot)
-                if header is not None and header.sequence == entry.slot_sequence:
-                    self._put(header.block_hash, entry.slot, header.sequence)
+        mapped = self._mapped
+        if mapped is not None and mapped is not self._follower.slab:
+            self._follower.attach(mapped)
+        else:
+            self._follower.poll()
 
     def find(self, block_hash: bytes) -> tuple[int, int] | None:
         """Slot and sequence of a block, if it is still there."""
-        found = self._by_hash.get(block_hash)
-        if found is None or self.slab is None or not self.slab.holds(*found):
-            return None
-        return found
-
-    def _scan(self, slab: Slab) -> None:
-        self._seen = slab.head
-        self._by_hash, self._by_slot = {}, {}
-        for slot, header in slab.scan():
-            self._put(header.block_hash, slot, header.sequence)
-
-    def _put(self, block_hash: bytes, slot: int, sequence: int) -> None:
-        before = self._by_slot.get(slot)
-        if before is not None and self._by_hash.get(before, (-1, 0))[0] == slot:
-            del self._by_hash[before]
-        self._by_slot[slot] = block_hash
-        self._by_hash[block_hash] = (slot, sequence)
+        return self._follower.find(block_hash)

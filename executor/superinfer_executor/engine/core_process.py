@@ -18,7 +18,7 @@ from superinfer_proto.processes import is_ending
 
 PARENT_PID_ENV: Final = "SUPERINFER_EXECUTOR_PID"
 _PR_SET_PDEATHSIG: Final = 1
-LOOK_S: Final = 0.025
+LOOK_S: Final = 0.01
 """How often a watched process is looked at; a closed pidfd tells too, but only of what is wholly gone."""
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ said nothing for `dead_after_ms` is given up and its requests hear of it; one th
 new work and is let go when nothing of ours runs there any more; ranking is deterministic for equal reports.
 A moment without a fresh report (everything on a busy machine is late at times) makes a request wait for the
 next report, never longer than an executor may be silent.
-Concurrency: the event loop; one monitor task.
+Concurrency: the event loop; one task that listens for silence, one that looks at processes.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Final
 
 from superinfer_ingress.config import Config, ExecutorSettings
+from superinfer_ingress.executors.estimates import prefill_ms, tokens_of
 from superinfer_ingress.executors.identity import Identity
 from superinfer_ingress.executors.link import ExecutorLink
 from superinfer_ingress.executors.peers import tell_peers
@@ -22,10 +23,10 @@ from superinfer_ingress.executors.peers import tell_peers
 _log = logging.getLogger("superinfer.ingress.executors")
 
 _WATCH_S: Final = 0.05
+_LOOK_S: Final = 0.01
+"""How often the processes of sidecars on this machine are looked at: a few microseconds each."""
 _OWN_DELAY_S: Final = 0.2
 """A monitor tick this late means that we were not running, and nobody else is to blame for the silence."""
-_BYTES_PER_TOKEN: Final = 4
-_UNKNOWN_STEP_TOKENS: Final = 2048
 
 
 class Fleet:
@@ -40,6 +41,7 @@ class Fleet:
         self.links: Sequence[ExecutorLink] = tuple(self._link(settings) for settings in config.executors)
         self._leaving: dict[ExecutorLink, asyncio.Task[None] | None] = {}
         self._monitor: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Connect to every executor and watch them."""
@@ -47,6 +49,7 @@ class Fleet:
         for link in self.links:
             link.start()
         self._monitor = asyncio.create_task(self._watch(), name="executor monitor")
+        self._looking = asyncio.create_task(self._look(), name="executor processes")
 
     def follow(self, executors: Iterable[ExecutorSettings]) -> None:
         """These are the executors from now on; a link whose executor is still there is not touched."""
@@ -87,9 +90,10 @@ class Fleet:
 
     async def close(self) -> None:
         """End every stream."""
-        if self._monitor is not None:
-            self._monitor.cancel()
-            await asyncio.gather(self._monitor, return_exceptions=True)
+        tasks = [task for task in (self._monitor, self._looking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(link.close() for link in (*self.links, *self._leaving)))
 
     @property
@@ -135,10 +139,16 @@ class Fleet:
         fresh = [link for link in links if link is not besides and self.is_fresh(link)]
         if not fresh:
             return None
-        tokens = max(1, body_bytes // _BYTES_PER_TOKEN)
+        tokens = tokens_of(body_bytes)
         ranked = [(*_predicted_ttft_ms(link, tokens), len(link.requests), link.name, link) for link in fresh]
         _, work_ms, _, _, link = min(ranked, key=lambda entry: entry[:4])
         return link, work_ms
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            for link in (*self.links, *self._leaving):
+                link.drop_if_ending()
 
     async def _watch(self) -> None:
         while True:
@@ -160,14 +170,9 @@ class Fleet:
 def _predicted_ttft_ms(link: ExecutorLink, tokens: int) -> tuple[float, float]:
     """(when a prompt of `tokens` would have its first token, the work it adds), by the last report."""
     load = link.load
-    engine = link.engine
-    if load is None or engine is None:
+    if load is None or link.engine is None:
         return float("inf"), 0.0
-    work_ms = 0.0
-    if link.model is not None:
-        chunk = engine.max_num_batched_tokens or _UNKNOWN_STEP_TOKENS
-        prefill_ms = link.model.prefill_ms(tokens, chunk_tokens=chunk)
-        work_ms = prefill_ms * max(1.0, load.residual_quantile)
+    work_ms = prefill_ms(link, tokens)
     return load.backlog_ms + link.sent_since_report_ms + work_ms, work_ms
 
 

@@ -22,6 +22,7 @@ from superinfer_ingress.executors.identity import Identity
 from superinfer_ingress.executors.outages import Outages
 from superinfer_ingress.inflight import InFlight
 from superinfer_proto.duplex import DuplexCall, open_call
+from superinfer_proto.processes import is_ending
 from superinfer_proto.v1 import engine_pb2, sidecar_pb2, work_pb2
 
 _log = logging.getLogger("superinfer.ingress.executors")
@@ -64,6 +65,7 @@ class ExecutorLink:
         self._cancels: deque[work_pb2.Cancel] = deque()
         self._flushing = False
         self._call: DuplexCall | None = None
+        self._pid: int | None = None
         self._identity = identity
         self._said = ""
         self._task: asyncio.Task[None] | None = None
@@ -94,6 +96,11 @@ class ExecutorLink:
         """Give the current stream up: nothing was heard for too long."""
         if self._call is not None:
             self._call.abort()
+
+    def drop_if_ending(self) -> None:
+        """Give it up where its process is seen to end: its socket closes only when its memory is freed."""
+        if self._pid is not None and is_ending(self._pid):
+            self.drop()
 
     def tell_peers(self, peers: sidecar_pb2.PeerList) -> None:
         """Let the sidecar know its peers: now if it is there, and whenever it connects."""
@@ -163,12 +170,14 @@ class ExecutorLink:
                 on_closed=on_closed,
             )
         self._call = call
+        self._pid = call.peer_pid()
         try:
             hello = sidecar_pb2.ToSidecar(hello=self._hello, peers=self._peers)
             call.send(hello.SerializeToString())
             return await closed
         finally:
             self._call = None
+            self._pid = None
             call.abort()
 
     def _on_message(self, raw: bytes) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from superinfer_core.checkpoint.streams import StreamBook
-from superinfer_proto.slab import Happened, Slab, SlabInvalid, has_writer
+from superinfer_proto.slab import Slab, SlabInvalid, has_writer
+from superinfer_proto.slab_follower import Noted, SlabFile, SlabFollower
 from superinfer_sidecar.checkpoint.counters import CheckpointCounters
 
 _LOG = logging.getLogger(__name__)
@@ -37,54 +38,43 @@ class Increments:
         self._path = path
         self._counters = counters
         self._on_new = on_new
-        self._seen = 0
-        self._inode = 0
-        self._places: dict[bytes, tuple[int, int]] = {}
-        self._by_slot: dict[int, bytes] = {}
+        self._file = SlabFile(path)
+        self._follower = SlabFollower()
         self.streams = StreamBook()
-        self.slab: Slab | None = None
+
+    @property
+    def slab(self) -> Slab | None:
+        """What is followed."""
+        return self._follower.slab
 
     def poll(self) -> None:
         """Take in what is new since the last time."""
-        slab = self.slab
-        if slab is None or slab.head == self._seen:
+        self._take(self._follower.poll())
+        self._counters.missed_scans = self._follower.missed_scans
+
+    def _take(self, noted: list[Noted]) -> None:
+        if not noted:
             return
-        entries, missed = slab.entries(self._seen)
-        if missed:
-            self._counters.missed_scans += 1
-            self._scan(slab)
-            return
-        new = []
-        for entry in entries:
-            self._seen = entry.sequence
-            header = slab.read(entry.slot)
-            if header is None or header.sequence != entry.slot_sequence:
-                continue  # overwritten since: another entry says so
-            if entry.kind == Happened.STORED:
-                self._place(entry.slot, header.sequence, header.block_hash)
-                self._counters.seen_blocks += 1
-            elif entry.kind != Happened.REFERENCED:
-                continue
-            new.append(self._tie(entry.stream, entry.ordinal, header.block_hash, entry.slot, header.sequence))
-        if new:
-            self._on_new(new)
+        self._counters.seen_blocks += sum(each.stored for each in noted)
+        for each in noted:
+            self.streams.put(each.stream, each.ordinal, each.block_hash)
+        self._on_new([_increment(each) for each in noted])
 
     @property
     def holds_any(self) -> bool:
         """Whether there is a block of anybody."""
-        return bool(self._places and len(self.streams))
+        return bool(len(self._follower) and len(self.streams))
 
     def has(self, block_hash: bytes) -> bool:
         """Whether the block can be read now."""
-        place = self._places.get(block_hash)
-        return place is not None and self.slab is not None and self.slab.holds(*place)
+        return self._follower.find(block_hash) is not None
 
     def read(self, block_hash: bytes) -> tuple[int, bytes] | None:
         """Seal and payload of a block, if it is there and whole."""
-        place = self._places.get(block_hash)
-        if place is None or self.slab is None:
+        place, slab = self._follower.find(block_hash), self.slab
+        if place is None or slab is None:
             return None
-        found = self.slab.copy_of(*place)
+        found = slab.copy_of(*place)
         if found is None or found[0].block_hash != block_hash:
             return None
         return found[0].seal, found[1]
@@ -94,8 +84,10 @@ class Increments:
         found = []
         for stream in self.streams:
             for ordinal, block_hash in enumerate(self.streams.contiguous(stream, self.has)):
-                slot, sequence = self._places[block_hash]
-                found.append(Increment(stream, ordinal, block_hash, slot, sequence))
+                place = self._follower.find(block_hash)
+                if place is None:
+                    break
+                found.append(Increment(stream, ordinal, block_hash, *place))
         return found
 
     def end(self, streams: Iterable[int]) -> None:
@@ -105,11 +97,10 @@ class Increments:
 
     async def erase_for_dead_engine(self) -> None:
         """Nobody needs anything: where no engine writes, which would erase its own, we do it."""
-        if self.slab is None or not self._places or has_writer(self._path):
+        if self.slab is None or not len(self._follower) or has_writer(self._path):
             return
         await asyncio.to_thread(self._erase_all, self.slab.inode)
-        self._places.clear()
-        self._by_slot.clear()
+        self._follower.forget_places()
         self.streams = StreamBook()
 
     def _erase_all(self, inode: int) -> None:
@@ -123,44 +114,20 @@ class Increments:
         slab.close()
 
     async def follow(self) -> None:
-        """Map the file, or the one that has taken its place; a thread does it, since it may take a second."""
+        """Map the file, or the one that has taken its place; a thread does it, since it may take a while."""
         try:
-            inode = self._path.stat().st_ino
-        except OSError:
-            return
-        if inode == self._inode:
-            return
-        self._inode = inode
-        try:
-            slab = await asyncio.to_thread(Slab.open, self._path)
+            slab = await asyncio.to_thread(self._file.newer) if self._file.is_another() else None
         except (OSError, SlabInvalid) as error:
             _LOG.warning("the engine's increments cannot be read: %s", error)
             return
+        if slab is None:
+            return
         if self.slab is not None:
             self.slab.close()
-        self._seen, self._places, self._by_slot = 0, {}, {}
         self.streams = StreamBook()
-        self.slab = slab
         _LOG.info("following increments", extra={"layout": slab.shape.layout, "slots": slab.shape.slots})
-        self._scan(slab)
+        self._take(self._follower.attach(slab))
 
-    def _scan(self, slab: Slab) -> None:
-        """Everything that is there, as if it had just happened: oldest first."""
-        self._seen = slab.head
-        new = []
-        for slot, header in sorted(slab.scan(), key=lambda found: found[1].sequence):
-            self._place(slot, header.sequence, header.block_hash)
-            new.append(self._tie(header.stream, header.ordinal, header.block_hash, slot, header.sequence))
-        if new:
-            self._on_new(new)
 
-    def _place(self, slot: int, sequence: int, block_hash: bytes) -> None:
-        before = self._by_slot.get(slot)
-        if before is not None and self._places.get(before, (-1, 0))[0] == slot:
-            del self._places[before]
-        self._by_slot[slot] = block_hash
-        self._places[block_hash] = (slot, sequence)
-
-    def _tie(self, stream: int, ordinal: int, block_hash: bytes, slot: int, sequence: int) -> Increment:
-        self.streams.put(stream, ordinal, block_hash)
-        return Increment(stream, ordinal, block_hash, slot, sequence)
+def _increment(noted: Noted) -> Increment:
+    return Increment(noted.stream, noted.ordinal, noted.block_hash, noted.slot, noted.sequence)
