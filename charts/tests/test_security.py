@@ -50,6 +50,20 @@ def test_the_operator_s_rights(chart: Chart) -> None:
     }
 
 
+def test_where_namespaces_are_named_secrets_are_the_operator_s_only_there(chart: Chart) -> None:
+    rendered = chart.render("secrets.namespaces={shop,bank}")
+    assert "core/secrets" not in rules(rendered, "ClusterRole", "superinfer-operator")
+    roles = {
+        role["metadata"]["namespace"]: role["rules"]
+        for role in rendered.all("Role")
+        if role["metadata"]["name"] == "superinfer-operator"
+    }
+    secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": [*READ, "create", "patch"]}
+    assert roles == {namespace: [secrets] for namespace in ("bank", "shop", NAMESPACE)}
+    bound = [b for b in rendered.all("RoleBinding") if b["roleRef"]["name"] == "superinfer-operator"]
+    assert {binding["metadata"]["namespace"] for binding in bound} == set(roles)
+
+
 def test_nodes_can_be_labelled_only_where_that_is_asked_for(chart: Chart) -> None:
     nodes = rules(chart.render("migLabels.enabled=true"), "ClusterRole", "superinfer-operator")["core/nodes"]
     assert nodes == [*READ, "patch"]

@@ -16,6 +16,7 @@ class PodSettings:
         pull_secrets: names of image pull secrets, expected in the pool's namespace.
         priority_class: priorityClassName of executor pods; "" for none.
         tls: sidecars demand mutual TLS; without it they are told to serve insecurely.
+        tls_namespaces: where pools can have certificates; None everywhere.
         uid: user and group the containers run as.
     """
 
@@ -27,4 +28,5 @@ class PodSettings:
     pull_secrets: tuple[str, ...] = ()
     priority_class: str = ""
     tls: bool = True
+    tls_namespaces: frozenset[str] | None = None
     uid: int = 1000

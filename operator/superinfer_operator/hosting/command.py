@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("priority-class", "", "priorityClassName of executor pods")
     flag("tls", "on", "mutual TLS between ingresses and sidecars", ("on", "off"))
     flag("certificates", "on", "issue the certificates; off where somebody else does", ("on", "off"))
+    flag("secret-namespaces", "", "namespaces of pools and keys, with commas between them; none: all of them")
     flag("repack", "off", "move running executors to make room for those that have none", ("on", "off"))
     flag(
         "mig-config",
@@ -79,15 +80,18 @@ def run_command(args: argparse.Namespace) -> RunCommand:
     if not args.namespace:
         msg = "--namespace: is not set; name the namespace of the release, or set POD_NAMESPACE"
         raise ValueError(msg)
+    places = _names(args.secret_namespaces)
+    covered = frozenset((args.namespace, *places)) if places else None
     pods = PodSettings(
         engine_image=args.engine_image,
         stub_image=args.stub_image,
         code_image="" if args.code_image == "-" else args.code_image,
         sidecar_image=args.sidecar_image,
         pull_policy=args.pull_policy,
-        pull_secrets=tuple(name for name in args.pull_secrets.split(",") if name),
+        pull_secrets=_names(args.pull_secrets),
         priority_class=args.priority_class,
         tls=args.tls == "on",
+        tls_namespaces=covered if args.certificates == "on" else None,
     )
     planner = PlannerSettings(
         node_grace_s=_number("node-grace-s", args.node_grace_s),
@@ -101,11 +105,16 @@ def run_command(args: argparse.Namespace) -> RunCommand:
         pace=Pace(),
         writes_at_once=max(1, int(_number("writes-at-once", args.writes_at_once))),
         manage_certificates=args.certificates == "on",
+        secret_namespaces=covered,
         follow_mig_advice=args.mig_config == "on",
         repack=args.repack == "on",
     )
     port = int(_number("port", args.port))
     return RunCommand(settings, args.kubeconfig, args.host, port, args.log_level)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(stripped for name in text.split(",") if (stripped := name.strip()))
 
 
 def _number(flag: str, text: str) -> float:

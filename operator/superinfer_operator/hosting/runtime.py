@@ -29,7 +29,12 @@ class Runtime:
 
     def __init__(self, client: KubeClient, settings: OperatorSettings) -> None:
         self.client = client
-        self.cluster = Cluster(client, namespace=settings.namespace, changed=self._changed)
+        self.cluster = Cluster(
+            client,
+            namespace=settings.namespace,
+            changed=self._changed,
+            secret_namespaces=settings.secret_namespaces,
+        )
         self.reconciler = Reconciler(self.cluster, client, settings, system_clock)
         self.loop = Loop(self.reconciler.round, settings.pace)
         self.started_s = monotonic()

@@ -89,6 +89,13 @@ def _refused(pool: ChipletPool, settings: PodSettings) -> Refusal | None:
     problems = template_problems(template_document(pool))
     if problems:
         return Refusal(PoolReason.INVALID_SPEC, "; ".join(problem.describe() for problem in problems[:5]))
+    namespace, covered = pool.metadata.namespace or "", settings.tls_namespaces
+    if settings.tls and covered is not None and namespace not in covered:
+        return Refusal(
+            PoolReason.NAMESPACE_NOT_COVERED,
+            f"the operator may keep Secrets in {', '.join(sorted(covered)[:20])} only, and executors need a "
+            f"certificate; add {namespace} to the installation's secrets.namespaces, or move the pool",
+        )
     if not engine_image(pool, settings):
         return Refusal(
             PoolReason.INVALID_SPEC,

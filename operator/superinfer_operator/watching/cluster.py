@@ -10,7 +10,7 @@ created twice. Concurrency: everything runs on one event loop; readers take what
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
@@ -31,6 +31,7 @@ from superinfer_kube.resources import (
     SLO_CONTRACTS,
 )
 from superinfer_operator.contracts.attainment import CountsRecord, counts_record
+from superinfer_operator.watching.collection import NamespacedCollection
 from superinfer_operator.watching.contracts import ContractRecord, contract_record
 from superinfer_operator.watching.hardware import NodeHardware, hardware_reader
 from superinfer_operator.watching.nodes import node_facts
@@ -68,13 +69,21 @@ class Urgency(StrEnum):
 class Cluster:
     """Everything that is watched."""
 
-    def __init__(self, client: KubeClient, *, namespace: str, changed: Callable[[Urgency], None]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str,
+        changed: Callable[[Urgency], None],
+        secret_namespaces: Collection[str] | None = None,
+    ) -> None:
         """Prepare the watches.
 
         Args:
             client: of the cluster.
             namespace: where the release lives.
             changed: called for whatever may need a reconcile.
+            secret_namespaces: where Secrets may be read, `namespace` among them; None everywhere.
         """
         self.namespace = namespace
         self._changed = changed
@@ -87,9 +96,15 @@ class Cluster:
         self.budgets: Informer[MadeObject] = Informer(
             client, POD_DISRUPTION_BUDGETS, made_object, labels=_OURS
         )
-        self.secrets: Informer[SecretRecord] = Informer(client, SECRETS, secret_record, labels=_OURS)
-        self.keys: Informer[KeysRecord] = Informer(
-            client, SECRETS, keys_record, labels=f"{labels.API_KEYS_LABEL}=true"
+        self.secrets: NamespacedCollection[SecretRecord] = NamespacedCollection(
+            client, SECRETS, secret_record, namespaces=secret_namespaces, labels=_OURS
+        )
+        self.keys: NamespacedCollection[KeysRecord] = NamespacedCollection(
+            client,
+            SECRETS,
+            keys_record,
+            namespaces=secret_namespaces,
+            labels=f"{labels.API_KEYS_LABEL}=true",
         )
         self.texts: Informer[TextRecord] = Informer(
             client, CONFIG_MAPS, text_record, labels=f"{CONFIG_LABEL}=true"
@@ -114,8 +129,8 @@ class Cluster:
             self.pods,
             self.services,
             self.budgets,
-            self.secrets,
-            self.keys,
+            *self.secrets.informers,
+            *self.keys.informers,
             self.texts,
             self.attainment,
         )

@@ -25,6 +25,14 @@ def test_flags_become_settings():
     assert made.port == 0
 
 
+def test_secrets_are_everywhere_or_where_it_is_said_and_in_its_own_namespace():
+    assert command("--namespace", "si").settings.secret_namespaces is None
+    made = command("--namespace", "si", "--secret-namespaces", "shop, bank").settings
+    assert made.secret_namespaces == made.pods.tls_namespaces == {"si", "shop", "bank"}
+    elsewhere = command("--namespace", "si", "--secret-namespaces", "shop", "--certificates", "off").settings
+    assert elsewhere.pods.tls_namespaces is None, "pools anywhere may bring certificates of their own"
+
+
 def test_the_environment_stands_in_for_flags_and_a_flag_wins(monkeypatch):
     monkeypatch.setenv("SUPERINFER_OPERATOR_STUB_IMAGE", "registry/stub:1")
     monkeypatch.setenv("POD_NAMESPACE", "si")

@@ -1,6 +1,7 @@
 """The Secrets of certificates over whole rounds: made before pods, left to others, made again, forgotten."""
 
 import asyncio
+import base64
 from dataclasses import replace
 
 import pytest
@@ -76,6 +77,27 @@ async def test_pools_that_are_gone_leave_nothing_in_memory(world):
             world.delete_pool(name)
             await world.settle()
     assert {key.name for key in (*keeper._good, *keeper._foreign)} == {"superinfer-ingress-tls"}
+
+
+async def test_a_pool_where_the_operator_may_keep_no_secret_is_told_so_and_nothing_is_tried():
+    covered = frozenset({"system", "shop"})
+    pods = replace(SETTINGS.pods, tls=True, tls_namespaces=covered)
+    world = World(replace(SETTINGS, manage_certificates=True, secret_namespaces=covered, pods=pods))
+    world.node("n1")
+    world.pool(namespace="shop")
+    world.pool(namespace="bank")
+    keys = {"superinfer.dev/api-keys": "true"}
+    for namespace in ("shop", "bank"):
+        metadata = {"name": "keys", "namespace": namespace, "labels": keys}
+        world.put(SECRETS, {"metadata": metadata, "data": {"me": "c2VjcmV0"}})
+    await world.settle()
+    assert world.conditions("chipletpools", "p", "bank")["Accepted"] == ("False", "NamespaceNotCovered")
+    assert world.conditions("chipletpools", "p", "shop")["Accepted"] == ("True", "Accepted")
+    assert {pod["metadata"]["namespace"] for pod in world.pods()} == {"shop"}
+    assert ("bank", "p-executor-tls") not in secrets(world)
+    assert ("shop", "p-executor-tls") in secrets(world)
+    digests = base64.b64decode(secrets(world)["system", "superinfer-api-keys"]["data"]["keys.yaml"]).decode()
+    assert ("shop/keys/me" in digests, "bank/keys/me" in digests) == (True, False)
 
 
 async def test_one_namespace_that_refuses_costs_the_others_nothing(world):

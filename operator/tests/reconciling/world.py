@@ -40,7 +40,12 @@ class World:
 
     def start(self) -> None:
         """A new operator that knows nothing but what is in the cluster."""
-        self.cluster = Cluster(None, namespace="system", changed=lambda urgency: None)
+        self.cluster = Cluster(
+            None,
+            namespace="system",
+            changed=lambda urgency: None,
+            secret_namespaces=self.settings.secret_namespaces,
+        )
         self.reconciler = Reconciler(self.cluster, self, self.settings, lambda: Now(self.instant))
         for (plural, _, _), document in sorted(self.objects.items()):
             self._tell(plural, document)
@@ -234,11 +239,14 @@ class World:
         labels = document["metadata"].get("labels") or {}
         if informer is self.cluster.texts:
             return labels.get(CONFIG_LABEL) == "true"
-        if informer is self.cluster.keys:
+        if informer._namespace not in (None, document["metadata"].get("namespace")):
+            return False
+        if informer in self.cluster.keys.informers:
             return labels.get("superinfer.dev/api-keys") == "true"
         if informer is self.cluster.attainment:
             return labels.get("app.kubernetes.io/component") == "ingress"
-        if informer in (self.cluster.secrets, self.cluster.services, self.cluster.budgets):
+        ours = (*self.cluster.secrets.informers, self.cluster.services, self.cluster.budgets)
+        if informer in ours:
             return labels.get("app.kubernetes.io/managed-by") == "superinfer-operator"
         return True
 

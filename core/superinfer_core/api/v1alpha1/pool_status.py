@@ -48,6 +48,7 @@ class PoolReason(StrEnum):
     ACCEPTED = "Accepted"
     INVALID_SPEC = "InvalidSpec"
     REFERENCE_NOT_FOUND = "ReferenceNotFound"
+    NAMESPACE_NOT_COVERED = "NamespaceNotCovered"
     # Placed
     PLACED = "Placed"
     PARTLY_PLACED = "PartlyPlaced"
