@@ -51,7 +51,7 @@ def _whole_misfit(kind: GpuKind, demand: ChipletDemand) -> Misfit | None:
         )
     if demand.count > 1 and demand.interconnect is Interconnect.NVLINK_REQUIRED and not kind.known:
         return Misfit(Constraint.TOPOLOGY_UNKNOWN, "without a NodeTopology that says which GPUs have NVLink")
-    return _memory_misfit(kind.memory_mib * demand.count, demand)
+    return _memory_misfit(kind.memory_mib, demand)
 
 
 def _instance_misfit(kind: GpuKind, demand: ChipletDemand) -> Misfit | None:
@@ -77,6 +77,7 @@ def _instance_misfit(kind: GpuKind, demand: ChipletDemand) -> Misfit | None:
 
 
 def _memory_misfit(memory_mib: int, demand: ChipletDemand) -> Misfit | None:
+    """Memory of one GPU or instance; weights and KV cache are split over all of the chiplet evenly."""
     if demand.memory_mib is None:
         return None
     if memory_mib == 0:
@@ -84,10 +85,11 @@ def _memory_misfit(memory_mib: int, demand: ChipletDemand) -> Misfit | None:
             Constraint.TOPOLOGY_UNKNOWN,
             f"with unknown GPU memory, {demand.memory_mib} MiB needed (label nvidia.com/gpu.memory)",
         )
-    if memory_mib < demand.memory_mib:
+    if memory_mib * demand.count < demand.memory_mib:
+        have = f"{demand.count} x {memory_mib}" if demand.count > 1 else str(memory_mib)
         return Misfit(
             Constraint.NOT_ENOUGH_MEMORY,
-            f"with {memory_mib} MiB a chiplet, weights and KV cache need {demand.memory_mib} MiB",
+            f"with {have} MiB a chiplet, weights and KV cache need {demand.memory_mib} MiB",
         )
     return None
 

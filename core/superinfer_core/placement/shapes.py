@@ -18,6 +18,10 @@ from superinfer_core.slo import Metric, Objective
 
 TARGET_UTILISATION = 0.7
 """Executors are counted so that they are busy at most this share of the time."""
+LINK_EFFICIENCY = 0.9
+"""What GPUs that work together keep of their speed."""
+WHOLE_GPU = "GPU"
+"""The name of a whole GPU among MIG profiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +30,16 @@ class Traffic:
 
     Attributes:
         prompt_tokens, output_tokens: of a typical request.
-        requests_per_second: of all of them; None: one executor is enough.
+        requests_per_second: of all of them; executors are counted from it. None: `executors` are there.
+        executors: how many there are, where no rate says how many are needed.
+        sequences: requests at once on each of those.
     """
 
     prompt_tokens: int = 512
     output_tokens: int = 128
     requests_per_second: float | None = None
+    executors: int = 1
+    sequences: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,7 @@ class ShapeOption:
         factor: quantile of a prediction over its mean.
         max_step_tokens, max_num_seqs: limits of the engine.
         measured: profiled, not estimated.
-        domains: nodes that could hold one now.
+        domains: nodes that could hold one.
     """
 
     name: str
@@ -88,10 +96,14 @@ class ShapeOffer:
 
 
 def offers(
-    objectives: Sequence[Objective], traffic: Traffic, options: Sequence[ShapeOption]
+    objectives: Sequence[Objective],
+    traffic: Traffic,
+    options: Sequence[ShapeOption],
+    *,
+    no_room: str = "no node could hold one now",
 ) -> tuple[ShapeOffer, ...]:
-    """Every option as an offer: those on the front first, by cost."""
-    made = [_offer(objectives, traffic, option) for option in options]
+    """Every option as an offer: those on the front first, by cost; `no_room` tells of no domain."""
+    made = [_offer(objectives, traffic, option, no_room) for option in options]
     marked = [
         replace(one, on_front=one.feasible and not any(_beats(other, one) for other in made)) for one in made
     ]
@@ -111,7 +123,9 @@ def _beats(other: ShapeOffer, one: ShapeOffer) -> bool:
     return theirs != ours and all(a <= b for a, b in zip(theirs, ours, strict=True))
 
 
-def _offer(objectives: Sequence[Objective], traffic: Traffic, option: ShapeOption) -> ShapeOffer:
+def _offer(
+    objectives: Sequence[Objective], traffic: Traffic, option: ShapeOption, no_room: str
+) -> ShapeOffer:
     seqs = _sequences(objectives, traffic, option)
     times = _times(traffic, option, seqs)
     margins = [
@@ -126,7 +140,7 @@ def _offer(objectives: Sequence[Objective], traffic: Traffic, option: ShapeOptio
     if margin < 0 and tightest is not None:
         reason = f"{tightest.value} takes {times[tightest]:.0f} ms"
     elif option.domains == 0:
-        reason = "no node could hold one now"
+        reason = no_room
     return ShapeOffer(
         option,
         executors,
@@ -153,9 +167,9 @@ def _times(traffic: Traffic, option: ShapeOption, seqs: int) -> dict[Metric, flo
 
 
 def _sequences(objectives: Sequence[Objective], traffic: Traffic, option: ShapeOption) -> int:
-    """The most sequences at once that keep every target; 1 where none does."""
+    """The most sequences at once that keep every target, 1 where none does; or as many as there are."""
     if traffic.requests_per_second is None:
-        return 1
+        return min(traffic.sequences, option.max_num_seqs)
     low, high = 1, option.max_num_seqs
     while low < high:
         middle = (low + high + 1) // 2
@@ -169,7 +183,7 @@ def _sequences(objectives: Sequence[Objective], traffic: Traffic, option: ShapeO
 
 def _executors(traffic: Traffic, option: ShapeOption, seqs: int) -> int:
     if traffic.requests_per_second is None:
-        return 1
+        return traffic.executors
     steps_ms = _itl_ms(traffic, option, seqs) * traffic.output_tokens / seqs
     request_ms = option.steps.prefill_work_ms(traffic.prompt_tokens) + steps_ms
     return max(1, ceil(traffic.requests_per_second * request_ms / 1000 / TARGET_UTILISATION))
@@ -178,12 +192,18 @@ def _executors(traffic: Traffic, option: ShapeOption, seqs: int) -> int:
 def whole_gpu(product: GpuProduct) -> MigProfile:
     """A whole GPU in the terms of an instance."""
     return MigProfile(
-        "GPU", MEMORY_SLICES, 7, (0,), product.memory_mib, 1, product.multiprocessors, verified=True
+        WHOLE_GPU, MEMORY_SLICES, 7, (0,), product.memory_mib, 1, product.multiprocessors, verified=True
     )
 
 
 def estimated(
-    measured: ShapeOption, source: MigProfile, target: MigProfile, *, domains: int, count: int = 1
+    measured: ShapeOption,
+    source: MigProfile,
+    target: MigProfile,
+    *,
+    domains: int,
+    count: int = 1,
+    source_count: int = 1,
 ) -> ShapeOption:
     """The speed of a shape nobody has profiled, from one that was on the same product.
 
@@ -191,12 +211,13 @@ def estimated(
         measured: what was profiled.
         source: its shape on one GPU (`whole_gpu` for a whole one).
         target: the other shape, likewise.
-        domains: nodes that could hold the target now.
+        domains: nodes that could hold the target.
         count: GPUs of the target; each adds bandwidth and multiprocessors, less what they lose to each other.
+        source_count: GPUs of the source.
     """
-    together = count * (0.9 if count > 1 else 1.0)
-    bandwidth = source.memory_slices / (target.memory_slices * together)
-    compute = _compute(source) / (_compute(target) * together)
+    together, apart = _together(count), _together(source_count)
+    bandwidth = source.memory_slices * apart / (target.memory_slices * together)
+    compute = _compute(source) * apart / (_compute(target) * together)
     old = measured.steps
     steps = StepModel(
         old.base_ms * bandwidth,
@@ -205,23 +226,26 @@ def estimated(
         old.per_prefill_token_ms * compute,
         old.per_prefill_context_token2_ms * compute,
     )
-    shape = ChipletShape.GPU if target.name == "GPU" else ChipletShape.MIG
-    chiplet = replace(
-        measured.chiplet,
-        shape=shape,
-        profile=target.name if shape is ChipletShape.MIG else None,
-        count=count,
-    )
-    name = target.name if shape is ChipletShape.MIG else ("GPU" if count == 1 else f"{count}xGPU")
+    shape = ChipletShape.GPU if target.name == WHOLE_GPU else ChipletShape.MIG
+    profile = target.name if shape is ChipletShape.MIG else None
     return replace(
         measured,
-        name=name,
-        chiplet=chiplet,
+        name=shape_name(target.name, count),
+        chiplet=replace(measured.chiplet, shape=shape, profile=profile, count=count),
         gpus=count * target.memory_slices / MEMORY_SLICES,
         steps=steps,
         measured=False,
         domains=domains,
     )
+
+
+def shape_name(name: str, count: int) -> str:
+    """A shape for people: 3g.71gb, GPU or 2xGPU."""
+    return name if count == 1 else f"{count}x{name}"
+
+
+def _together(count: int) -> float:
+    return count * (LINK_EFFICIENCY if count > 1 else 1.0)
 
 
 def _compute(profile: MigProfile) -> float:

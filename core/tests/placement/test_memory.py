@@ -1,26 +1,166 @@
-"""Memory of an executor: enough for the longest sequence, and for all that run at once."""
+"""Memory of an executor: what it is made of, and what a model's own files say of it."""
 
 import pytest
+from placement_cases import ALL_3G_H100, H100, counted, cut, gpu, mig, pool, switched
 
-from superinfer_core.placement.memory import ModelMemory, executor_memory_mib
+from superinfer_core.contract.parse import parse_pool
+from superinfer_core.placement import Constraint, Snapshot, plan
+from superinfer_core.placement.memory import (
+    MemoryUnknown,
+    ModelMemory,
+    engine_percent,
+    kv_bytes_per_token,
+    kv_tokens_wanted,
+    longest_sequence,
+    memory_need,
+    need_of_pool,
+)
 
 LLAMA_8B = ModelMemory(weights_mib=15_317, kv_bytes_per_token=131_072)
+LLAMA_8B_CONFIG = {
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "hidden_size": 4096,
+    "max_position_embeddings": 131_072,
+}
+DEEPSEEK_CONFIG = {"num_hidden_layers": 61, "kv_lora_rank": 512, "qk_rope_head_dim": 64}
 
 
 @pytest.mark.parametrize(
-    ("length", "sequences", "mean", "mib"),
+    ("length", "sequences", "at_once", "tokens"),
     [
-        (8192, 1, None, 15_317 + 1024 + 2048),
-        (8192, 32, None, 15_317 + 32 * 1024 + 2048),
-        (8192, 32, 1024, 15_317 + 4 * 1024 + 2048),
-        (8192, 2, 128, 15_317 + 1024 + 2048),
+        (8192, 32, None, 32 * 8192),
+        (8192, 32, 4, 4 * 8192),
+        (8192, 4, 32, 4 * 8192),
+        (8192, 4, 0, 8192),
     ],
-    ids=["one sequence", "all as long as can be", "typical ones", "the longest alone needs more"],
+    ids=["all as long as can be", "contracts allow fewer", "the engine runs fewer", "the longest must fit"],
 )
-def test_kv_cache_is_counted(length: int, sequences: int, mean: int | None, mib: int) -> None:
-    assert executor_memory_mib(LLAMA_8B, max_model_len=length, sequences=sequences, mean_tokens=mean) == mib
+def test_tokens_follow_what_can_run_at_once(
+    length: int, sequences: int, at_once: int | None, tokens: int
+) -> None:
+    assert kv_tokens_wanted(length, sequences, at_once) == tokens
+
+
+def test_the_chiplet_is_larger_than_what_the_engine_needs_of_it() -> None:
+    need = memory_need(LLAMA_8B, kv_tokens=8192, engine_percent=90)
+    assert need.engine_mib == 15_317 + 1024 + 2048
+    assert need.chiplet_mib == 20_433
+    assert "KV cache of 8192 tokens 1024 MiB" in need.describe()
+    assert need.describe().endswith("a chiplet of 20433 MiB")
+
+
+def test_overhead_is_needed_on_every_gpu_and_weights_once() -> None:
+    one, four = (memory_need(LLAMA_8B, kv_tokens=8192, gpus=gpus) for gpus in (1, 4))
+    assert four.engine_mib - one.engine_mib == 3 * 2048
+
+
+@pytest.mark.parametrize(
+    ("arguments", "percent"),
+    [
+        ([], 90),
+        (["--gpu-memory-utilization", "0.5"], 50),
+        (["--gpu-memory-utilization=0.95", "--x"], 95),
+        (["--gpu-memory-utilization=0.95", "--gpu-memory-utilization", "0.8"], 80),
+        (["--gpu-memory-utilization"], 90),
+    ],
+    ids=["unset", "two words", "one word", "the last counts", "without a value"],
+)
+def test_the_engine_says_how_much_of_a_gpu_it_takes(arguments: list[str], percent: int) -> None:
+    assert engine_percent(arguments) == percent
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "size"),
+    [
+        (LLAMA_8B_CONFIG, {}, 131_072),
+        (LLAMA_8B_CONFIG, {"kv_type": "fp8_e4m3"}, 65_536),
+        (LLAMA_8B_CONFIG, {"gpus": 4}, 131_072),
+        (LLAMA_8B_CONFIG, {"gpus": 16}, 262_144),
+        ({**LLAMA_8B_CONFIG, "head_dim": 64}, {}, 65_536),
+        ({"text_config": LLAMA_8B_CONFIG}, {}, 131_072),
+        ({"n_layer": 12, "n_head": 12, "n_embd": 768}, {}, 2 * 12 * 768 * 2),
+        (DEEPSEEK_CONFIG, {}, 61 * 576 * 2),
+    ],
+    ids=[
+        "grouped heads",
+        "half the size",
+        "heads are split over GPUs",
+        "fewer heads than GPUs",
+        "own head size",
+        "text part of a larger model",
+        "older names",
+        "latent attention",
+    ],
+)
+def test_a_models_configuration_says_what_a_token_takes(config, more, size) -> None:
+    assert kv_bytes_per_token(config, **more) == size
+
+
+def test_what_a_configuration_does_not_say_is_named() -> None:
+    with pytest.raises(MemoryUnknown, match="no num_hidden_layers or n_layer"):
+        kv_bytes_per_token({"hidden_size": 8})
+    assert longest_sequence({}) is None
+    assert longest_sequence(LLAMA_8B_CONFIG) == 131_072
 
 
 def test_a_negative_size_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="weights_mib is -1"):
         ModelMemory(-1, 0)
+
+
+REFUSED = [
+    ("a MIG instance", cut("a", (ALL_3G_H100,)), mig("3g.40gb", memory_mib=50_000), "40448", 50_000),
+    ("a whole GPU", switched("a"), gpu(memory_mib=150_000), "143771", 150_000),
+    ("two GPUs together", switched("a"), gpu(2, memory_mib=300_000), "2 x 143771", 300_000),
+    ("a GPU known by labels", counted("a", product=H100, gpu=2), gpu(memory_mib=100_000), "81559", 100_000),
+]
+
+
+@pytest.mark.parametrize(
+    ("node", "chiplet", "have", "need"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED]
+)
+def test_a_chiplet_that_is_too_small_is_refused_by_node_with_what_it_has(node, chiplet, have, need) -> None:
+    (unplaced,) = plan(Snapshot((node,), (pool("p", 1, chiplet),)), 0).unplaced
+    (refusal,) = unplaced.refusals
+    assert (refusal.constraint, refusal.nodes) == (Constraint.NOT_ENOUGH_MEMORY, ("a",))
+    assert refusal.message == f"with {have} MiB a chiplet, weights and KV cache need {need} MiB"
+    assert refusal.message in unplaced.message
+
+
+def test_of_two_nodes_the_one_with_enough_memory_is_taken() -> None:
+    nodes = (counted("a", product=H100, gpu=2), switched("b"))
+    (made,) = plan(Snapshot(nodes, (pool("p", 1, gpu(memory_mib=100_000)),)), 0).create
+    assert made.node == "b"
+
+
+POOL = {
+    "apiVersion": "superinfer.dev/v1alpha1",
+    "kind": "ChipletPool",
+    "metadata": {"name": "p"},
+    "spec": {
+        "model": {"name": "m", "memory": {"weightsMiB": 15_317, "kvBytesPerToken": 131_072}},
+        "engine": {"maxModelLen": 8192, "maxNumSeqs": 32},
+        "chiplet": {"shape": "GPU", "count": 2},
+    },
+}
+
+
+def test_a_pool_needs_room_for_all_that_its_contracts_allow_at_once() -> None:
+    spec = parse_pool(POOL).spec
+    needs = [need_of_pool(spec, at_once=at_once, gpus=2) for at_once in (None, 4)]
+    assert [need.kv_mib for need in needs if need is not None] == [32 * 1024, 4 * 1024]
+
+
+def test_tokens_that_are_stated_are_taken_whatever_contracts_allow() -> None:
+    memory = {**POOL["spec"]["model"]["memory"], "kvTokens": 16_384}
+    spec = parse_pool({**POOL, "spec": {**POOL["spec"], "model": {"name": "m", "memory": memory}}}).spec
+    need = need_of_pool(spec, at_once=4, gpus=2)
+    assert need is not None
+    assert (need.kv_tokens, need.overhead_mib) == (16_384, 4096)
+
+
+def test_a_pool_that_says_nothing_needs_nothing() -> None:
+    spec = parse_pool({**POOL, "spec": {**POOL["spec"], "model": {"name": "m"}}}).spec
+    assert need_of_pool(spec, at_once=None, gpus=2) is None

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from superinfer_core.contract.conflicts import PoolFacts
 from superinfer_core.contract.inheritance import StoredContract
+from superinfer_core.contract.pool_promises import PoolPromises, promises_by_pool
 from superinfer_core.contract.resolution import ResolvedContract, resolve_contracts
 
 _Inputs = tuple[tuple[StoredContract, ...], tuple[PoolFacts, ...]]
@@ -22,6 +23,8 @@ class Resolver:
         self._known: dict[str, tuple[_Inputs, Mapping[str, ResolvedContract]]] = {}
         self.resolved_namespaces = 0
         """Namespaces resolved anew in the last call."""
+        self.promises: Mapping[str, PoolPromises] = {}
+        """What the contracts in effect promise, by pool."""
 
     def resolve(
         self, contracts: Iterable[StoredContract], pools: Iterable[PoolFacts]
@@ -42,7 +45,11 @@ class Resolver:
                 before = known[1] if known is not None else {}
                 known = (inputs, _resolved(inputs, before))
             after[namespace] = known
+        gone = self._known.keys() - after.keys()
         self._known = after
+        if self.resolved_namespaces or gone:
+            found = (one.effective for _, resolved in after.values() for one in resolved.values())
+            self.promises = promises_by_pool(one for one in found if one is not None)
         return [item for _, resolved in after.values() for item in resolved.items()]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from superinfer_core.api.v1alpha1.slocontract import SLOCONTRACT_KIND
+from superinfer_core.contract.pool_promises import PoolPromises
 from superinfer_core.contract.resolution import ResolvedContract
 from superinfer_kube.informer import Key
 from superinfer_kube.resources import SLO_CONTRACTS
@@ -37,22 +38,27 @@ class ContractTender:
         self._writer = writer
         self._recorder = recorder
         self._resolver = Resolver()
+        self._records: Mapping[str, ContractRecord] = {}
+        self._resolved: Mapping[str, ResolvedContract] = {}
         self._settled: dict[str, tuple[str, str]] = {}
         self._told: dict[str, tuple[ContractRecord, ResolvedContract, Any]] = {}
 
-    async def tend(
-        self,
-        setups: Iterable[PoolSetup],
-        pods: Mapping[str, Sequence[ExecutorPod]],
-        now: Now,
-    ) -> None:
-        """Bring the status of every contract up to date."""
+    async def resolve(
+        self, setups: Iterable[PoolSetup], pods: Mapping[str, Sequence[ExecutorPod]]
+    ) -> Mapping[str, PoolPromises]:
+        """Find out what every contract comes to, for `tend`; what they promise, by pool."""
         nodes = {node.name: node for node in self._cluster.nodes.objects.values()}
         found = (pool_facts(setup, pods.get(setup.key, ()), nodes) for setup in setups)
         pools = [facts for facts in found if facts is not None]
-        records = {record.key: record for _, record in sorted(self._cluster.contracts.objects.items())}
-        stored = [record.stored for record in records.values()]
-        resolved = dict(await asyncio.to_thread(self._resolver.resolve, stored, pools))
+        listed = sorted(self._cluster.contracts.objects.items())
+        self._records = {record.key: record for _, record in listed}
+        stored = [record.stored for record in self._records.values()]
+        self._resolved = dict(await asyncio.to_thread(self._resolver.resolve, stored, pools))
+        return self._resolver.promises
+
+    async def tend(self, now: Now) -> None:
+        """Bring the status of every contract up to date with what was resolved last."""
+        records, resolved = self._records, self._resolved
         counts = by_contract(self._cluster.attainment.objects.values())
         self._forget_missing(records)
         writes = []

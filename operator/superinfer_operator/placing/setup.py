@@ -1,15 +1,21 @@
 """What a pool comes to: its files, the revision of its pods, its demand, or why it is not accepted. Pure."""
 
 import hashlib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletPool, ChipletShape, EngineType, Interconnect
 from superinfer_core.api.v1alpha1.pool_status import PoolReason
 from superinfer_core.placement import ChipletDemand, PoolDemand
 from superinfer_core.placement.demand import DEFAULT_SPREAD
+from superinfer_core.placement.memory import MemoryNeed, need_of_pool
 from superinfer_core.placement.node import TaintEffect, Toleration
+from superinfer_core.placement.pool_shapes import PoolShapes
+from superinfer_core.placement.shape_options import ShapeKey, shape_of
+from superinfer_core.placement.shapes import WHOLE_GPU
 from superinfer_core.pods.engine_container import engine_image
 from superinfer_core.pods.executor_pod import (
     PoolFiles,
@@ -29,6 +35,7 @@ from superinfer_operator.watching.pools import PoolRecord
 
 PROFILE_ITEM: Final = "profile.json"
 POLICY_ITEM: Final = "policy.yaml"
+_OTHER_PROFILE: Final = re.compile(r"profile\.(gpu|[1-7]g\.[0-9]+gb(?:\.me)?)\.json")
 
 Texts = Mapping[tuple[str, str], TextRecord]
 
@@ -45,9 +52,12 @@ class PoolSetup:
         files: what its references come to.
         revision: of its pods; "" where it is not accepted.
         demand: for placement; None where it is not accepted.
-        profile: measured, None without one.
+        profile: measured on its chiplet, None without one.
+        profiles: the same and those of other shapes from the same ConfigMap, by shape.
         refusal: why it is not accepted.
         missing: ConfigMaps (namespace, name) it refers to that are not watched: absent, or without the label.
+        need: GPU memory of one chiplet; None where the pool does not say.
+        shapes: that keep the promises made on it; None where nobody looked.
     """
 
     record: PoolRecord
@@ -55,13 +65,24 @@ class PoolSetup:
     revision: str = ""
     demand: PoolDemand | None = None
     profile: Profile | None = None
+    profiles: Mapping[ShapeKey, Profile] = field(default_factory=dict)
     refusal: Refusal | None = None
     missing: tuple[tuple[str, str], ...] = ()
+    need: MemoryNeed | None = None
+    shapes: PoolShapes | None = None
 
     @property
     def key(self) -> str:
         """namespace/name."""
         return self.record.key
+
+    def needing(self, need: MemoryNeed | None) -> "PoolSetup":
+        """The same with another need of memory."""
+        if self.demand is None or need == self.need:
+            return self
+        wanted = need.chiplet_mib if need is not None else None
+        chiplet = replace(self.demand.chiplet, memory_mib=wanted)
+        return replace(self, need=need, demand=replace(self.demand, chiplet=chiplet))
 
 
 def set_up(record: PoolRecord, texts: Texts, settings: PodSettings) -> PoolSetup:
@@ -76,13 +97,17 @@ def set_up(record: PoolRecord, texts: Texts, settings: PodSettings) -> PoolSetup
     if problem is not None:
         return PoolSetup(record, refusal=problem, missing=missing)
     revision = revision_of(pool, files, settings)
-    return PoolSetup(
+    demand = _demand(record, pool, files, settings, revision)
+    need = need_of_pool(pool.spec, at_once=None, gpus=demand.chiplet.count)
+    bare = PoolSetup(
         record=record,
         files=files,
         revision=revision,
-        demand=_demand(record, pool, files, settings, revision),
+        demand=demand,
         profile=profile,
+        profiles=_profiles(demand, profile, texts.get((record.namespace, _profile_map(pool)))),
     )
+    return bare.needing(need)
 
 
 def _refused(pool: ChipletPool, settings: PodSettings) -> Refusal | None:
@@ -116,28 +141,28 @@ def _files(
     found: dict[str, tuple[str, str] | None] = {}
     digest = hashlib.sha256()
     profile = None
-    for field, reference, item in (
+    for name, reference, item in (
         ("profileRef", pool.spec.profile_ref, PROFILE_ITEM),
         ("policyRef", pool.spec.policy_ref, POLICY_ITEM),
     ):
-        found[field] = None
+        found[name] = None
         if reference is None:
             continue
         record = texts.get((namespace, reference.name))
         if record is None:
             message = (
-                f"spec.{field}: there is no ConfigMap {reference.name} in namespace {namespace}; create it"
+                f"spec.{name}: there is no ConfigMap {reference.name} in namespace {namespace}; create it"
             )
             missing = ((namespace, reference.name),)
             return PoolFiles(), None, Refusal(PoolReason.REFERENCE_NOT_FOUND, message), missing
         chosen = _item(pool, record, item)
         if chosen is None:
-            message = f"spec.{field}: ConfigMap {reference.name} has no item {item}; it has: "
+            message = f"spec.{name}: ConfigMap {reference.name} has no item {item}; it has: "
             message += ", ".join(sorted(record.items)[:10]) or "nothing"
             return PoolFiles(), None, Refusal(PoolReason.REFERENCE_NOT_FOUND, message), ()
-        found[field] = (reference.name, chosen)
-        digest.update(f"{field}\0{record.items[chosen]}\0".encode())
-        if field == "profileRef":
+        found[name] = (reference.name, chosen)
+        digest.update(f"{name}\0{record.items[chosen]}\0".encode())
+        if name == "profileRef":
             try:
                 profile = Profile.load_json(record.items[chosen])
             except ProfileInvalid as invalid:
@@ -153,6 +178,29 @@ def _item(pool: ChipletPool, record: TextRecord, item: str) -> str | None:
     chiplet = (pool.spec.chiplet.profile or pool.spec.chiplet.shape.value.lower()).replace("+", ".")
     stem, _, suffix = item.rpartition(".")
     return next((name for name in (f"{stem}.{chiplet}.{suffix}", item) if name in record.items), None)
+
+
+def _profile_map(pool: ChipletPool) -> str:
+    return pool.spec.profile_ref.name if pool.spec.profile_ref is not None else ""
+
+
+def _profiles(
+    demand: PoolDemand, own: Profile | None, record: TextRecord | None
+) -> Mapping[ShapeKey, Profile]:
+    """The profiles of a ConfigMap by shape; of another shape than the pool's only where they can be read."""
+    if own is None or record is None:
+        return {}
+    found = {}
+    for name, text in record.items.items():
+        shape = _OTHER_PROFILE.fullmatch(name)
+        if shape is None:
+            continue
+        key = (WHOLE_GPU if shape[1] == "gpu" else shape[1].replace(".me", "+me"), 1)
+        with suppress(ProfileInvalid):
+            found[key] = Profile.load_json(text)
+    if demand.chiplet.shape is not ChipletShape.CPU:
+        found[shape_of(demand.chiplet)] = own
+    return found
 
 
 def _demand(

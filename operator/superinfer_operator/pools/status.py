@@ -24,6 +24,7 @@ from superinfer_core.pools.conditions import pool_conditions, stamped
 from superinfer_core.pools.replicas import replicas_of
 from superinfer_core.pools.standing import Standing
 from superinfer_operator.placing.setup import PoolSetup
+from superinfer_operator.pools.capacity import memory_status, shape_statuses, shapes_message
 from superinfer_operator.watching.pods import ExecutorPod
 
 _MAX_MESSAGE: Final = 1024
@@ -90,6 +91,9 @@ def pool_status(
         chiplets=[_chiplet(pod, held.get(pod.key)) for pod in pods[:MAX_CHIPLETS]] or None,
         unplaced=_unplaced(outcome.unplaced, _free_slots(standing.wanted, pods)) or None,
         mig_config_advice=_advice(outcome.advice) or None,
+        memory=memory_status(setup),
+        shapes=shape_statuses(setup) or None,
+        shapes_message=shapes_message(setup),
     )
     document: dict[str, Any] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
     return document

@@ -25,6 +25,7 @@ from superinfer_operator.contracts.tending import ContractTender
 from superinfer_operator.keys.tending import KeysTender
 from superinfer_operator.mig_layout.tending import GPU_DOMAIN, MigLayoutTender
 from superinfer_operator.placing.parts import PlanPart, by_pool_of
+from superinfer_operator.placing.promised import PromisedSetups
 from superinfer_operator.placing.repacking import Repacker, told
 from superinfer_operator.placing.setup import PoolSetup, Texts, set_up
 from superinfer_operator.placing.snapshot import make_snapshot
@@ -64,6 +65,8 @@ class Reconciler:
         # Thousands of contracts must not stand in line before the next pool's pods.
         self._statuses = Writer(api, at_once=max(1, settings.writes_at_once // 2))
         self._contracts = ContractTender(cluster, self._statuses, recorder)
+        self._promised = PromisedSetups()
+        self._bare: Mapping[str, PoolSetup] = {}
         self._keys = KeysTender(cluster, self._writer)
         self._certificates = CertificateKeeper(cluster, self._writer, settings)
         self._references = ReferenceKeeper(self._writer)
@@ -90,13 +93,14 @@ class Reconciler:
             NotWritten: some of it could not be written.
         """
         now = self._clock()
-        setups = self._set_up()
         executors = self._cluster.executors(now.seconds)
+        by_pool = _by_pool(executors)
+        self._bare = self._set_up()
+        setups = await self._promise(by_pool)
         self._backoff = observe(self._backoff, [pod.sighting for pod in executors], now.seconds)
         snapshot = self._snapshot(setups, executors)
         decided = await self._plan(snapshot, now)
         self._memory, self.last_plan, self.setups = decided.memory, decided, setups
-        by_pool = _by_pool(executors)
         parts = by_pool_of(decided)
         works = [self._work(setup, parts.get(setup.key, PlanPart()), now) for setup in setups.values()]
         self._pools.forget_missing(setups)
@@ -110,8 +114,7 @@ class Reconciler:
             group.create_task(self._alone("API keys", self._keys.tend()))
             references = self._references.keep(setups.values(), now)
             group.create_task(self._alone("references", references))
-            contracts = self._contracts.tend(setups.values(), by_pool, now)
-            group.create_task(self._alone("contracts", contracts))
+            group.create_task(self._alone("contracts", self._contracts.tend(now)))
             if self._mig is not None:
                 advice = self._follow_advice(self._mig, snapshot, decided, executors, now)
                 group.create_task(self._alone("MIG layouts", advice))
@@ -135,11 +138,24 @@ class Reconciler:
         self._texts = texts
         setups = {}
         for record in sorted(self._cluster.pools.objects.values(), key=lambda record: record.key):
-            known = self.setups.get(record.key)
+            known = self._bare.get(record.key)
             if known is None or not same_texts or known.record is not record:
                 known = _ready_made(record, texts, self._settings.pods)
             setups[record.key] = known
         return setups
+
+    async def _promise(self, by_pool: Pods) -> dict[str, PoolSetup]:
+        """Every pool with what its contracts make of it; as it is by itself where that goes wrong."""
+        topologies = {key.name: one.topology for key, one in self._cluster.hardware.objects.items()}
+        known = {name: topology for name, topology in topologies.items() if topology is not None}
+        nodes = list(self._cluster.nodes.objects.values())
+        try:
+            promises = await self._contracts.resolve(self._bare.values(), by_pool)
+            return await asyncio.to_thread(self._promised.of, self._bare.values(), promises, nodes, known)
+        except Exception as error:  # noqa: BLE001 - told, counted as a failure, and tried again
+            _log.exception("what contracts promise of pools: not found out")
+            self._writer.failures.append(KubeError(repr(error), what="promises of pools"))
+            return dict(self._bare)
 
     def _snapshot(self, setups: Mapping[str, PoolSetup], executors: Sequence[ExecutorPod]) -> Snapshot:
         topologies: dict[str, Topology] = {}

@@ -42,7 +42,16 @@ POOL: Document = {
     "kind": "ChipletPool",
     "metadata": {"name": "smollm"},
     "spec": {
-        "model": {"name": "smollm2", "source": {"path": "/models/smollm2"}},
+        "model": {
+            "name": "smollm2",
+            "source": {"path": "/models/smollm2"},
+            "memory": {
+                "weightsMiB": 257,
+                "kvBytesPerToken": 23040,
+                "overheadMiB": 2048,
+                "kvTokens": 16384,
+            },
+        },
         "engine": {
             "type": "VLLM",
             "image": "docker.io/vllm/vllm-openai:v0.11.0",

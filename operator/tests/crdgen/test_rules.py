@@ -14,6 +14,8 @@ from superinfer_operator.crdgen.kinds import KINDS
 pytestmark = pytest.mark.apiserver
 
 Changes = dict[str, Any]
+MEMORY: Changes = {"weightsMiB": 257, "kvBytesPerToken": 23040}
+ON_GPU: Changes = {"spec.chiplet.shape": "GPU", "spec.model.memory": MEMORY}
 MIG: Changes = {"spec.chiplet": {"shape": "MIG", "profile": "3g.71gb"}}
 
 # (start, a change that is accepted, one that is refused, words of the refusal)
@@ -82,6 +84,27 @@ FIELDS = [
         {"spec.chiplet": {"shape": "MIG", "profile": "3g.71gb", "interconnect": "NVLinkRequired"}},
         "only whole GPUs can be linked",
         id="interconnect: MIG has none",
+    ),
+    pytest.param(
+        SMALL_POOL,
+        {"spec.chiplet.shape": "GPU", "spec.model.memory": {**MEMORY, "kvTokens": 512}},
+        {"spec.model.memory": {**MEMORY, "kvTokens": 512}},
+        "model.memory is GPU memory, and shape CPU has none",
+        id="memory: only where there are GPUs",
+    ),
+    pytest.param(
+        SMALL_POOL,
+        {**ON_GPU, "spec.engine": {"maxModelLen": 512, "maxNumSeqs": 4}},
+        {**ON_GPU, "spec.engine": {"maxModelLen": 512}},
+        "model.memory does not say how much KV cache is needed",
+        id="memory: of how many tokens",
+    ),
+    pytest.param(
+        POOL,
+        {"spec.model.memory.kvTokens": 2048},
+        {"spec.model.memory.kvTokens": 2047},
+        "model.memory.kvTokens is below engine.maxModelLen",
+        id="memory: the longest request fits",
     ),
     pytest.param(
         POOL,

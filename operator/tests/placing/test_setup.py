@@ -143,3 +143,25 @@ def test_an_edited_policy_makes_another_revision():
     before = set_up(record(**spec), texts(**{"policy.yaml": "a: 1"}), SETTINGS)
     after = set_up(record(**spec), texts(**{"policy.yaml": "a: 2"}), SETTINGS)
     assert before.revision != after.revision
+
+
+def test_profiles_of_other_shapes_come_from_the_same_config_map():
+    known = texts(**{"profile.json": PROFILE, "profile.1g.18gb.json": PROFILE, "profile.gpu.json": "{"})
+    on_mig = record(profileRef={"name": "files"}, chiplet={"shape": "MIG", "profile": "3g.71gb"})
+    assert set(set_up(on_mig, known, SETTINGS).profiles) == {("3g.71gb", 1), ("1g.18gb", 1)}
+
+
+def test_memory_is_what_a_chiplet_must_have():
+    memory = {"weightsMiB": 1000, "kvBytesPerToken": 1024, "overheadMiB": 500, "kvTokens": 1024}
+    spec = {
+        "model": {"name": "m", "source": {"path": "/m"}, "memory": memory},
+        "chiplet": {"shape": "GPU", "count": 2},
+        "engine": {"args": ["--gpu-memory-utilization", "0.8"]},
+    }
+    setup = set_up(record(**spec), {}, SETTINGS)
+    assert setup.demand is not None
+    assert setup.demand.chiplet.memory_mib == (1000 + 1 + 2 * 500 + 0) * 100 // 80 + 1
+    assert (
+        setup.revision
+        == set_up(record(**{**spec, "model": {"name": "m", "source": {"path": "/m"}}}), {}, SETTINGS).revision
+    )

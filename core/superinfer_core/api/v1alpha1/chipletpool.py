@@ -15,23 +15,27 @@ from superinfer_core.api.v1alpha1.meta import (
     ApiModel,
     DnsLabel,
     LocalRef,
-    LongText,
     NamespacedRef,
     ObjectMeta,
-    ShortText,
 )
 from superinfer_core.api.v1alpha1.placement import Allocation, FaultDomain, PlacementSpec, TolerationSpec
 from superinfer_core.api.v1alpha1.pod_template import PodTemplateMetadata, PodTemplateSpec
+from superinfer_core.api.v1alpha1.pool_model import (
+    MEMORY_RULES,
+    EngineSpec,
+    EnvVar,
+    ModelMemorySpec,
+    ModelSource,
+    ModelSpec,
+    check_memory,
+)
 from superinfer_core.api.v1alpha1.pool_status import ChipletPoolStatus, EngineType
 from superinfer_core.api.v1alpha1.schema_marks import (
-    ATOMIC,
     DEFAULT_EMPTY,
     IMMUTABLE,
     SET,
     broken_rule,
-    each_name_once,
     each_once,
-    map_by,
     rules,
     unchanged,
 )
@@ -46,7 +50,6 @@ _POOL_NAME_MESSAGE: Final = (
     f"metadata.name must be at most {MAX_POOL_NAME} lower-case letters, digits and dashes, a letter first: "
     "pods and Services are named after it"
 )
-
 __all__ = [
     "CHIPLETPOOL_KIND",
     "Allocation",
@@ -63,6 +66,7 @@ __all__ = [
     "EnvVar",
     "FaultDomain",
     "Interconnect",
+    "ModelMemorySpec",
     "ModelSource",
     "ModelSpec",
     "PlacementSpec",
@@ -96,58 +100,6 @@ class CheckpointPeers(StrEnum):
     OTHER_GPU = "OtherGPU"
     OTHER_NODE = "OtherNode"
     OTHER_ZONE = "OtherZone"
-
-
-class ModelSource(ApiModel):
-    """Where the weights are."""
-
-    path: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=4096)] = Field(
-        description="Directory inside the executor's container, e.g. a mounted volume."
-    )
-
-
-class ModelSpec(ApiModel):
-    """Which model is served, under which name."""
-
-    model_config = rules(unchanged("name", "model.name"))
-
-    name: ShortText = Field(description="What clients write as `model`.")
-    source: ModelSource | None = Field(default=None, description="Where the weights are.")
-
-
-class EnvVar(ApiModel):
-    """One environment variable of the engine."""
-
-    name: Annotated[
-        str, StringConstraints(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=253)
-    ] = Field(description="Name of the variable.")
-    value: LongText = Field(default="", description="Its value.")
-
-
-class EngineSpec(ApiModel):
-    """What runs the model, with its limits."""
-
-    type: EngineType = Field(
-        default=EngineType.VLLM, description="VLLM; or Stub: no model behind it, for tests and benchmarks."
-    )
-    image: Annotated[str, StringConstraints(strict=True, min_length=1, max_length=1024)] | None = Field(
-        default=None, description="Container image of the executor; the chart's default where unset."
-    )
-    max_model_len: Annotated[int, Field(strict=True, ge=16, le=16_777_216)] | None = Field(
-        default=None, description="Longest prompt plus output in tokens; the model's own where unset."
-    )
-    max_num_seqs: Annotated[int, Field(strict=True, ge=1, le=4096)] | None = Field(
-        default=None, description="Requests in one batch; the engine's default where unset."
-    )
-    args: list[LongText] | None = Field(
-        default=None, max_length=128, description="Further engine arguments.", json_schema_extra=ATOMIC
-    )
-    env: Annotated[list[EnvVar], AfterValidator(each_name_once)] | None = Field(
-        default=None,
-        max_length=128,
-        description="Environment of the engine.",
-        json_schema_extra=map_by("name"),
-    )
 
 
 class ChipletSpec(ApiModel):
@@ -282,6 +234,7 @@ class ChipletPoolSpec(ApiModel):
             "self.placement.allocation != 'DRA' || self.chiplet.shape != 'CPU'",
             "allocation DRA is only for MIG and GPU chiplets; write allocation: DevicePlugin",
         ),
+        *MEMORY_RULES,
     )
 
     model: ModelSpec = Field(description="Which model is served.")
@@ -346,6 +299,12 @@ class ChipletPoolSpec(ApiModel):
             raise broken_rule(
                 "allocation DRA is only for MIG and GPU chiplets", "write allocation: DevicePlugin"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _memory_can_be_told(self) -> Self:
+        if self.model.memory is not None:
+            check_memory(self.model.memory, self.engine, on_gpu=self.chiplet.shape is not ChipletShape.CPU)
         return self
 
 

@@ -17,10 +17,13 @@ MAX_CHIPLETS: Final = 512
 MAX_UNPLACED: Final = 16
 MAX_UNPLACED_NODES: Final = 16
 MAX_ADVICE: Final = 32
+MAX_SHAPES: Final = 8
 
 CamelCaseWord = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=64)]
 MediumText = Annotated[str, StringConstraints(max_length=1024)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Mebibytes = Annotated[int, Field(ge=0, le=1_000_000_000)]
+DecimalText = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]{1,3})?$", max_length=16)]
 
 
 class EngineType(StrEnum):
@@ -28,6 +31,21 @@ class EngineType(StrEnum):
 
     VLLM = "VLLM"
     STUB = "Stub"
+
+
+class MemoryCheck(StrEnum):
+    """Whether placement looks at how much GPU memory a chiplet has."""
+
+    ENFORCED = "Enforced"
+    NOT_STATED = "NotStated"
+    NOT_APPLICABLE = "NotApplicable"
+
+
+class ShapeSpeed(StrEnum):
+    """Where the speed of a chiplet shape is known from."""
+
+    MEASURED = "Measured"
+    ESTIMATED = "Estimated"
 
 
 class PoolConditionType(StrEnum):
@@ -144,6 +162,42 @@ class MigConfigAdvice(ApiModel):
     message: MediumText = Field(default="", description="What it would make possible.")
 
 
+class MemoryStatus(ApiModel):
+    """How much GPU memory a chiplet of the pool must have."""
+
+    check: MemoryCheck = Field(
+        description=(
+            "Enforced: chiplets with less are refused. NotStated: nothing is checked, because "
+            "spec.model.memory is not set. NotApplicable: the pool has no GPUs."
+        )
+    )
+    needed_mib: Mebibytes | None = Field(
+        default=None,
+        alias="neededMiB",
+        description="GPU memory a chiplet must have, all of its GPUs together.",
+    )
+    message: MediumText = Field(default="", description="How that comes about.")
+
+
+class ShapeStatus(ApiModel):
+    """A chiplet shape that keeps every contract of the pool, and that no other beats all in all."""
+
+    shape: ShortText = Field(description="Product and MIG profile or GPUs, e.g. NVIDIA-H200 3g.71gb.")
+    speed: ShapeSpeed = Field(
+        description="Measured: from the pool's profile. Estimated: from that of another shape."
+    )
+    executors: Count = Field(description="Executors that carry the load.")
+    gpus_per_executor: DecimalText = Field(description="Cost of one executor in GPUs, e.g. 0.5.")
+    latency_margin_percent: Annotated[int, Field(ge=0, le=100)] = Field(
+        description="Share of the tightest target that is left, in percent."
+    )
+    tightest: ShortText | None = Field(default=None, description="The metric that target is of.")
+    nodes: Count = Field(description="Nodes the executors could be spread over; at most one for each.")
+    lost_with_a_node_percent: Annotated[int, Field(ge=0, le=100)] = Field(
+        description="Share of the executors that go with the worst node, in percent."
+    )
+
+
 class ChipletPoolStatus(ApiModel):
     """Written by the operator."""
 
@@ -188,4 +242,19 @@ class ChipletPoolStatus(ApiModel):
         max_length=MAX_ADVICE,
         description="MIG layouts that would let more of the pool be placed.",
         json_schema_extra=map_by("node", "device"),
+    )
+    memory: MemoryStatus | None = Field(
+        default=None, description="GPU memory a chiplet must have, and whether that is checked."
+    )
+    shapes: list[ShapeStatus] | None = Field(
+        default=None,
+        max_length=MAX_SHAPES,
+        description=(
+            "Chiplet shapes the nodes offer that keep all contracts of the pool, without those another beats "
+            "in cost, latency margin and spread; cheapest first."
+        ),
+        json_schema_extra=map_by("shape"),
+    )
+    shapes_message: MediumText | None = Field(
+        default=None, description="What the shapes were worked out for, or why there are none."
     )
