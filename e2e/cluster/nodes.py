@@ -104,6 +104,11 @@ def connect_nodes() -> None:
         list(pool.map(lambda name: _connect_node(name, nodes), nodes))
 
 
+def has_own_network(node: str) -> bool:
+    """Tell whether a node's network is the one made here: `connect_nodes` has to follow its restart then."""
+    return succeeds(["docker", "exec", node, "test", "-f", _CNI_FILE])
+
+
 def _connect_node(name: str, nodes: dict[str, tuple[str, str]]) -> None:
     subnet, _ = nodes[name]
     link = {

@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from e2e.cluster.nodes import connect_nodes
-from e2e.cluster.shell import run
 from e2e.conftest import SHOP, until_ready
 from e2e.harness import hardware, release, samples
-from e2e.harness.objects import Object, condition, events, get, kubectl, names, pods_of, until
+from e2e.harness.losses import node_of, node_stopped
+from e2e.harness.objects import Object, condition, events, kubectl, names, pods_of, until
 from e2e.harness.traffic import Door, Outcome, Traffic
 
 POOL = "stubs"
@@ -22,10 +21,6 @@ def _pods() -> list[Object]:
 
 def _living() -> list[Object]:
     return [pod for pod in _pods() if "deletionTimestamp" not in pod["metadata"]]
-
-
-def _node_of(pod: Object) -> str:
-    return str(pod["spec"].get("nodeName") or "")
 
 
 def _made() -> int:
@@ -44,7 +39,7 @@ def settled(stubs: str) -> Iterator[str]:
 def test_cordoned_node_gets_nothing_new(door: Door, settled: str, gold: str) -> None:
     """A cordoned node keeps what runs there; what is lost there is replaced on another node."""
     victim = _living()[0]
-    node = _node_of(victim)
+    node = node_of(victim)
     traffic = Traffic(door, model=POOL, contract=f"{SHOP}/{gold}", clients=3, max_tokens=40)
     kubectl("cordon", node)
     try:
@@ -58,7 +53,7 @@ def test_cordoned_node_gets_nothing_new(door: Door, settled: str, gold: str) -> 
             kubectl("delete", "pod", victim["metadata"]["name"], "--namespace", SHOP, "--wait=false")
             until(
                 _living,
-                lambda seen: len(seen) == 3 and all(_node_of(pod) not in ("", node) for pod in seen),
+                lambda seen: len(seen) == 3 and all(node_of(pod) not in ("", node) for pod in seen),
                 within_s=120,
                 what=f"three executors, none on the cordoned {node}",
             )
@@ -71,7 +66,7 @@ def test_cordoned_node_gets_nothing_new(door: Door, settled: str, gold: str) -> 
 def test_unhealthy_device_is_left(door: Door, settled: str, gold: str) -> None:
     """A MOCK device turns unhealthy: its executor moves elsewhere; recovery causes no thrash."""
     victim = _living()[0]
-    node = _node_of(victim)
+    node = node_of(victim)
     traffic = Traffic(door, model=POOL, contract=f"{SHOP}/{gold}", clients=3, max_tokens=40)
     with traffic.running():
         hardware.mock(node, "fail", "--gpu", "0", "--xid", "79")
@@ -84,7 +79,7 @@ def test_unhealthy_device_is_left(door: Door, settled: str, gold: str) -> None:
             )
             until(
                 _living,
-                lambda seen: len(seen) == 3 and all(_node_of(pod) not in ("", node) for pod in seen),
+                lambda seen: len(seen) == 3 and all(node_of(pod) not in ("", node) for pod in seen),
                 within_s=180,
                 what=f"no executor is left on {node}, whose devices are unhealthy",
             )
@@ -106,34 +101,21 @@ def test_unhealthy_device_is_left(door: Door, settled: str, gold: str) -> None:
 def test_stopped_node_is_replaced(door: Door, settled: str, gold: str) -> None:
     """A node is stopped: its executor is made anew elsewhere, streams go on; its return moves nothing."""
     target = _far_from_the_ingress()
-    victim = next(pod for pod in _living() if _node_of(pod) == target)
+    victim = next(pod for pod in _living() if node_of(pod) == target)
     traffic = Traffic(door, model=POOL, contract=f"{SHOP}/{gold}", clients=4, max_tokens=60)
     with traffic.running():
         until(lambda: traffic.count(Outcome.SERVED), lambda seen: seen >= 4, within_s=60, what="it serves")
-        run(["docker", "stop", "--time", "1", target])
-        try:
+        with node_stopped(victim):
             until(
                 _living,
                 lambda seen: (
                     victim["metadata"]["name"] not in names(seen)
                     and len([pod for pod in seen if condition(pod, "Ready").get("status") == "True"]) == 3
-                    and all(_node_of(pod) != target for pod in seen)
+                    and all(node_of(pod) != target for pod in seen)
                 ),
                 within_s=240,
                 what=f"three executors are ready, none on the stopped {target}",
             )
-        finally:
-            run(["docker", "start", target])
-            until(
-                lambda: _address_is_known(target), bool, within_s=120, what=f"the kubelet of {target} is back"
-            )
-            connect_nodes()
-        until(
-            lambda: condition(get("node", target), "Ready").get("status"),
-            lambda seen: seen == "True",
-            within_s=120,
-            what=f"{target} is ready again",
-        )
         until_ready(POOL, SHOP, executors=3)
         made = _made()
         _stays(lambda: _made() == made, for_s=20, what="nothing moves because a node came back")
@@ -143,13 +125,8 @@ def test_stopped_node_is_replaced(door: Door, settled: str, gold: str) -> None:
 
 def _far_from_the_ingress() -> str:
     """A worker with an executor but neither operator nor the door: what is tested is the executor's loss."""
-    used = {_node_of(pod) for pod in release.pods("operator")} | {release.door_node()}
-    return next(_node_of(pod) for pod in _living() if _node_of(pod) not in used)
-
-
-def _address_is_known(node: str) -> bool:
-    running = run(["docker", "exec", node, "sh", "-c", "pgrep -x kubelet || true"]).strip()
-    return bool(running) and bool(get("node", node)["status"].get("addresses"))
+    used = {node_of(pod) for pod in release.pods("operator")} | {release.door_node()}
+    return next(node_of(pod) for pod in _living() if node_of(pod) not in used)
 
 
 def _stays(holds: Callable[[], bool], *, for_s: float, what: str) -> None:

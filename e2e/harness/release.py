@@ -175,6 +175,14 @@ def ingress_counter(name: str) -> float:
     return total
 
 
+def request_log(since_s: float) -> list[Object]:
+    """Return what the ingress logged of requests that ended in the last seconds, over all replicas."""
+    selector = "--selector=app.kubernetes.io/component=ingress"
+    text = kubectl("--namespace", NAMESPACE, "logs", selector, "--tail=-1", f"--since={since_s:.0f}s")
+    lines = (line for line in text.splitlines() if line.startswith('{"time":'))
+    return [json.loads(line) for line in lines]
+
+
 def logs(component: str, lines: int = 60) -> str:
     """Return the end of what a component logged."""
     selector = f"--selector=app.kubernetes.io/component={component}"

@@ -96,8 +96,8 @@ def stub_pool(name: str, namespace: str, *, replicas: int, step_ms: float = 20.0
     }
 
 
-def vllm_pool(name: str, namespace: str) -> Object:
-    """One executor with the real vLLM and SmolLM2-135M, on the CPU of a worker.
+def vllm_pool(name: str, namespace: str, *, model: str = "smollm2", **spec: Any) -> Object:
+    """Executors with the real vLLM on the CPU of a worker; one with SmolLM2-135M unless told otherwise.
 
     Packages and model come from the node (hostPath), which got them from this machine.
     """
@@ -119,16 +119,10 @@ def vllm_pool(name: str, namespace: str) -> Object:
         "maxNumSeqs": 4,
         "maxModelLen": 1024,
         "args": ["--enforce-eager"],
-        "env": [
-            {"name": "OMP_NUM_THREADS", "value": "2"},
-            {"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"},
-            {"name": "VLLM_CPU_KVCACHE_SPACE", "value": "1"},
-            {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
-            {"name": "TOKENIZERS_PARALLELISM", "value": "false"},
-        ],
+        "env": _vllm_env(threads=2),
     }
-    spec = {
-        "model": {"name": "smollm2", "source": {"path": "/models/smollm2"}},
+    whole: dict[str, Any] = {
+        "model": {"name": model, "source": {"path": f"/models/{model}"}},
         "engine": engine,
         "chiplet": {"shape": "MIG", "profile": MIG_PROFILE},
         "replicas": 1,
@@ -139,8 +133,41 @@ def vllm_pool(name: str, namespace: str) -> Object:
         "apiVersion": API,
         "kind": "ChipletPool",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
+        "spec": _merged(whole, spec),
     }
+
+
+def tiny_vllm_pool(name: str, namespace: str, *, replicas: int) -> Object:
+    """The real vLLM with a tiny model of random weights, on whole MOCK GPUs, its KV copied to another node.
+
+    Float32, so that an answer does not depend on which others share its batch.
+    """
+    document = vllm_pool(
+        name,
+        namespace,
+        model="tiny",
+        engine={
+            "maxNumSeqs": 32,
+            "maxModelLen": 2048,
+            "args": ["--enforce-eager", "--dtype", "float32", "--block-size", "32"],
+            "env": _vllm_env(threads=1),
+        },
+        checkpoint={"memoryMiB": 256},
+        replicas=replicas,
+    )
+    document["spec"]["chiplet"] = {"shape": "GPU", "count": 1}
+    return document
+
+
+def _vllm_env(*, threads: int) -> list[dict[str, str]]:
+    variables = {
+        "OMP_NUM_THREADS": str(threads),
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def _sized(container: str, requests: dict[str, str]) -> Object:
