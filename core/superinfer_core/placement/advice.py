@@ -7,11 +7,12 @@ into account what the advice before it already makes room for.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
 from superinfer_core.placement.demand import PoolDemand
-from superinfer_core.placement.fleet import Fleet, FleetNode
+from superinfer_core.placement.fleet import Fleet, FleetNode, Group
 from superinfer_core.placement.geometry import (
     COMPUTE_SLICES,
     MEMORY_SLICES,
@@ -20,7 +21,6 @@ from superinfer_core.placement.geometry import (
     product_named,
 )
 from superinfer_core.placement.hardware import FREE, GpuMode
-from superinfer_core.placement.landing import gpus_of
 from superinfer_core.placement.outcome import LayoutAdvice, Unplaced
 from superinfer_core.placement.search import admits
 
@@ -58,29 +58,119 @@ def advise(fleet: Fleet, pools: Mapping[str, PoolDemand], unplaced: Sequence[Unp
     }
     found: list[LayoutAdvice] = []
     used: set[str] = set()
-    # Nodes of a group are alike: the first of each that has not been advised yet speaks for all.
-    groups = [group for group in fleet.groups.values() if FREE in group.states]
+    sites = list(_sites(fleet)) if missing else []
     while missing and len(found) < MAX_ADVICE:
-        best: tuple[tuple[int, int, str, str], LayoutAdvice, dict[str, int]] | None = None
-        for group in groups:
-            node = fleet.first_of(group, used)
+        wishes = _Wishes(fleet, pools, missing)
+        best: tuple[tuple[int, int, str, str], _Offer, FleetNode, str | None] | None = None
+        for site in sites:
+            node = site.next_node(fleet, used)
             if node is None:
                 continue
-            for advice, helped in _options(node, fleet, pools, missing):
-                gain = sum(_size(pools[key]) * count for key, count in helped.items())
-                rank = (-gain, 0 if advice.config else 1, node.node.name, advice.config or advice.device)
+            for offer in wishes.offers(site, node):
+                config = offer.config if site.whole_node else None
+                rank = (-offer.gain, 0 if config else 1, node.node.name, config or "")
                 if best is None or rank < best[0]:
-                    best = (rank, advice, helped)
+                    best = (rank, offer, node, config)
         if best is None:
             break
-        _, advice, helped = best
-        found.append(advice)
-        used.add(advice.node)
-        for key, count in helped.items():
+        _, offer, node, config = best
+        found.append(_advice(node, offer, config))
+        used.add(node.node.name)
+        for key, count in offer.helped.items():
             missing[key] -= count
             if missing[key] <= 0:
                 del missing[key]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A layout, whom it would help, and by how many slices."""
+
+    config: str
+    layout: Layout
+    helped: Mapping[str, int]
+    gain: int
+
+
+@dataclass(slots=True, eq=False)
+class _Site:
+    """Nodes of one group with idle GPUs: the first of them that has not been advised yet speaks for all.
+
+    Attributes:
+        group: which.
+        product: of its GPUs.
+        switched: they are all on one switch.
+        gpus: how many a layout would be for: all of an idle node, or one.
+        whole_node: all are idle.
+        node: the node that spoke last.
+    """
+
+    group: Group
+    product: GpuProduct
+    switched: bool
+    gpus: int
+    whole_node: bool
+    node: FleetNode
+
+    def next_node(self, fleet: Fleet, used: set[str]) -> FleetNode | None:
+        """Who speaks now."""
+        if self.node.node.name in used:
+            after = fleet.first_of(self.group, used)
+            if after is None:
+                return None
+            self.node = after
+        return self.node
+
+
+def _sites(fleet: Fleet) -> Iterator[_Site]:
+    for group in fleet.groups.values():
+        if FREE not in group.states:
+            continue
+        idle = [
+            place
+            for place, state in enumerate(group.states)
+            if state == FREE and group.kind.gpus[place].mode is not GpuMode.DYNAMIC
+        ]
+        node = fleet.first_of(group, set()) if idle else None
+        product = product_named(node.gpus[0].product) if node is not None and node.gpus else None
+        if node is None or product is None or not product.mig_profiles:
+            continue
+        whole_node = len(idle) == len(group.states)
+        switched = all(gpu.nvswitch for gpu in node.gpus)
+        yield _Site(group, product, switched, len(idle) if whole_node else 1, whole_node, node)
+
+
+class _Wishes:
+    """What is missing at one moment, and what layouts would do for it; remembered by what decides it."""
+
+    def __init__(self, fleet: Fleet, pools: Mapping[str, PoolDemand], missing: Mapping[str, int]) -> None:
+        self._missing = missing
+        wanted = sorted((pools[key] for key in missing), key=lambda one: (-_size(one), one.key))
+        self._wanted = [(pool, admits(pool, fleet.label_keys)) for pool in wanted]
+        self._size = {pool.key: _size(pool) for pool in wanted}
+        self._known: dict[tuple[int, str, int, bool, bool], tuple[_Offer, ...]] = {}
+
+    def offers(self, site: _Site, node: FleetNode) -> tuple[_Offer, ...]:
+        """Layouts that would help somebody."""
+        key = (site.group.facts_number, site.product.label, site.gpus, site.whole_node, site.switched)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = tuple(self._find(site, node))
+        return found
+
+    def _find(self, site: _Site, node: FleetNode) -> Iterator[_Offer]:
+        wanted = [pool for pool, judge in self._wanted if judge(node.facts)]
+        # None stands for whole GPUs, which a layout without instances gives.
+        asked = {pool.chiplet.profile for pool in wanted}
+        for config, layout in named_layouts(site.product) if wanted else ():
+            if not asked.intersection([name for name, _ in layout] or [None]):
+                continue
+            if not layout and not site.whole_node:
+                continue
+            helped = _helped(layout, site, wanted, self._missing)
+            if helped:
+                yield _Offer(config, layout, helped, sum(self._size[key] * n for key, n in helped.items()))
 
 
 def _size(pool: PoolDemand) -> int:
@@ -89,59 +179,21 @@ def _size(pool: PoolDemand) -> int:
     return int((pool.chiplet.profile or "1")[0])
 
 
-def _options(
-    node: FleetNode,
-    fleet: Fleet,
-    pools: Mapping[str, PoolDemand],
-    missing: Mapping[str, int],
-) -> Iterator[tuple[LayoutAdvice, dict[str, int]]]:
-    gpus = gpus_of(node.node, node.kind)
-    idle = [
-        place
-        for place, state in enumerate(node.devices.states)
-        if state == FREE and node.kind.gpus[place].mode is not GpuMode.DYNAMIC
-    ]
-    product = product_named(gpus[0].product) if gpus else None
-    if not idle or product is None or not product.mig_profiles:
-        return
-    wanted = [pools[key] for key in sorted(missing) if admits(pools[key], fleet.label_keys)(node.facts)]
-    if not wanted:
-        return
-    whole_node = len(idle) == len(gpus)
-    asked = {pool.chiplet.profile for pool in wanted}
-    for config, layout in named_layouts(product):
-        # None stands for whole GPUs, which a layout without instances gives.
-        if not asked.intersection([name for name, _ in layout] or [None]):
-            continue
-        helped = _helped(layout, len(idle) if whole_node else 1, product, node, wanted, missing)
-        if not helped or (not layout and not whole_node):
-            continue
-        if whole_node:
-            yield _advice(node, "all", layout, config, helped), helped
-        elif layout:
-            place = idle[0]
-            yield _advice(node, gpus[place].uuid, layout, None, helped), helped
-
-
 def _helped(
-    layout: Layout,
-    gpus: int,
-    product: GpuProduct,
-    node: FleetNode,
-    wanted: Iterable[PoolDemand],
-    missing: Mapping[str, int],
+    layout: Layout, site: _Site, wanted: Iterable[PoolDemand], missing: Mapping[str, int]
 ) -> dict[str, int]:
-    """How many executors of which pools would find a place with a layout on that many GPUs."""
-    room = {name: count * gpus for name, count in layout}
-    whole = gpus if not layout else 0
+    """Executors by pool, the larger first, that would find a place with a layout on the GPUs of a site."""
+    product = site.product
+    room = {name: count * site.gpus for name, count in layout}
+    whole = site.gpus if not layout else 0
     helped: dict[str, int] = {}
-    for pool in sorted(wanted, key=lambda one: (-_size(one), one.key)):
+    for pool in wanted:
         demand = pool.chiplet
         if demand.product is not None and demand.product.replace(" ", "-") != product.label:
             continue
         if demand.shape is ChipletShape.GPU:
             linked = demand.interconnect is not Interconnect.NVLINK_REQUIRED or demand.count == 1
-            fits = whole // demand.count if linked or _switched(node) else 0
+            fits = whole // demand.count if linked or site.switched else 0
             count = min(fits, missing[pool.key])
             whole -= count * demand.count
         else:
@@ -154,16 +206,10 @@ def _helped(
     return helped
 
 
-def _switched(node: FleetNode) -> bool:
-    topology = node.node.topology
-    return topology is not None and all(gpu.nvswitch for gpu in topology.gpus)
-
-
-def _advice(
-    node: FleetNode, device: str, layout: Layout, config: str | None, helped: Mapping[str, int]
-) -> LayoutAdvice:
-    told = ", ".join(f"{count} of {key}" for key, count in sorted(helped.items()))
-    profiles = tuple(profile for profile, count in layout for _ in range(count))
-    return LayoutAdvice(
-        node.node.name, device, config, profiles, tuple(sorted(helped)), f"would make room for {told}"
-    )
+def _advice(node: FleetNode, offer: _Offer, config: str | None) -> LayoutAdvice:
+    """As told: for the whole node with a configuration, else for its first idle GPU."""
+    device = "all" if config else node.gpus[node.devices.states.index(FREE)].uuid
+    told = ", ".join(f"{count} of {key}" for key, count in sorted(offer.helped.items()))
+    profiles = tuple(profile for profile, count in offer.layout for _ in range(count))
+    helped = tuple(sorted(offer.helped))
+    return LayoutAdvice(node.node.name, device, config, profiles, helped, f"would make room for {told}")

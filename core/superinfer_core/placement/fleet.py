@@ -5,9 +5,10 @@ one owner, one thread. Nodes whose hardware, relevant labels, taints and GPU sta
 and a group is judged once for all of its nodes.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heappush
+from heapq import heappop, heappush
 from typing import Final
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape
@@ -15,7 +16,7 @@ from superinfer_core.api.v1alpha1.labels import GPU_CLIQUE_LABEL, GPU_RESOURCE
 from superinfer_core.placement.demand import ChipletDemand
 from superinfer_core.placement.devices import Devices, claim
 from superinfer_core.placement.hardware import MIG_STRATEGY_LABEL, GpuKind, NodeKind, describe, shares_gpus
-from superinfer_core.placement.node import Node, Taint
+from superinfer_core.placement.node import Gpu, Node, Taint
 from superinfer_core.placement.snapshot import ForeignUse, HoldDown, PlannerSettings, RunningExecutor
 from superinfer_core.placement.standing import Standing, repelling, standing
 
@@ -36,7 +37,13 @@ class Facts:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Nodes nobody could tell apart."""
+    """Nodes nobody could tell apart.
+
+    Attributes:
+        heap: numbers of its nodes, the first on top; also of some that have left.
+        alive: how many it has.
+        names: those whose devices are all healthy, in order; None until somebody asks.
+    """
 
     facts: Facts
     facts_number: int
@@ -45,16 +52,7 @@ class Group:
     states: tuple[int, ...]
     heap: list[int] = field(default_factory=list)
     alive: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Crowd:
-    """The nodes of a group: those nobody could tell apart, and those with unhealthy devices."""
-
-    group: Group | None
-    alike: list["FleetNode"]
-    apart: list["FleetNode"]
-    names: list[str] = field(default_factory=list)
+    names: list[str] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +69,9 @@ class FleetNode:
         base_domain: fault domains of everything on it, outermost first.
         single: its MIG instances go by the name of whole GPUs (MIG strategy single).
         load: executors on it.
-        group: where it is listed; None where it gets nothing new.
+        group: where it is listed; None where it gets nothing new, or is in somebody's hands.
+        gpus: the GPUs behind the positions of its kind; empty where only counts are known.
+        gpu_domains: their names as fault domains.
     """
 
     number: int
@@ -88,6 +88,8 @@ class FleetNode:
     single: bool = False
     load: int = 0
     group: Group | None = None
+    gpus: tuple[Gpu, ...] = ()
+    gpu_domains: tuple[str, ...] = ()
 
     def resource_of(self, chiplet: ChipletDemand) -> str | None:
         """The extended resource a chiplet goes by here."""
@@ -122,7 +124,8 @@ class Fleet:
         self._facts: dict[Facts, tuple[Facts, int]] = {}
         self._kinds: dict[object, tuple[NodeKind, int]] = {}
         self._profiles: dict[int, object] = {}
-        self._crowds: list[Crowd] | None = None
+        self.apart: dict[str, FleetNode] = {}
+        """Nodes no group speaks for: those that get nothing new, and those with unhealthy devices."""
         for node in sorted(nodes, key=lambda node: node.name):
             self.numbers[node.name] = len(self.nodes)
             self.nodes.append(None)
@@ -142,6 +145,7 @@ class Fleet:
         kind, kind_number = self._kind(node)
         found = self._facts_of(node)
         facts, facts_number = self._facts.setdefault(found, (found, len(self._facts)))
+        gpus = _gpus_of(node, kind)
         made = FleetNode(
             number,
             node,
@@ -155,6 +159,8 @@ class Fleet:
             f"node/{node.name}",
             fault_domain(node, self.settings, clique=clique_of(node)),
             node.labels.get(MIG_STRATEGY_LABEL) == "single",
+            gpus=gpus,
+            gpu_domains=tuple([f"gpu/{gpu.uuid}" for gpu in gpus]),
         )
         self.nodes[number] = made
         return made
@@ -173,7 +179,7 @@ class Fleet:
             self.nodes.append(None)
         old = self.nodes[self.numbers[node.name]]
         if old is not None:
-            self._leave(old)
+            self.take_out(old)
         if old is None or old.node is not node:
             old = self._bare(node)
         old.standing = standing(node, holds, now)
@@ -190,7 +196,7 @@ class Fleet:
             claim(old.devices, node, old.kind, use.resource, use.amount, use.devices)
         for executor in held[unnamed:]:
             self._hold(old, executor)
-        self._join(old)
+        self.put_back(old)
         return old
 
     def drop(self, name: str) -> None:
@@ -198,7 +204,7 @@ class Fleet:
         number = self.numbers.get(name)
         node = None if number is None else self.nodes[number]
         if number is not None and node is not None:
-            self._leave(node)
+            self.take_out(node)
             self.nodes[number] = None
             del self.numbers[name]
 
@@ -214,22 +220,23 @@ class Fleet:
             # A ResourceClaim holds devices without an extended resource.
             claim(into.devices, into.node, into.kind, GPU_RESOURCE, len(devices), devices)
 
-    def changed(self, node: FleetNode) -> None:
-        """List a node anew after what is taken of it has changed."""
-        self._leave(node)
-        self._join(node)
-
-    def _leave(self, node: FleetNode) -> None:
-        self._crowds = None
+    def take_out(self, node: FleetNode) -> None:
+        """Take a node off its list, before what is taken of it changes."""
+        if self.apart:
+            self.apart.pop(node.node.name, None)
         group, node.group = node.group, None
         if group is None:
             return
         group.alive -= 1
         if group.alive == 0:
             del self.groups[(group.facts_number, group.kind_number, group.states)]
+        elif group.names is not None and not node.devices.unhealthy:
+            del group.names[bisect_left(group.names, node.node.name)]
 
-    def _join(self, node: FleetNode) -> None:
-        self._crowds = None
+    def put_back(self, node: FleetNode) -> None:
+        """List a node by what is taken of it."""
+        if node.standing is not None or node.devices.unhealthy:
+            self.apart[node.node.name] = node
         if node.standing is not None:
             return
         states = node.devices.key(node.kind)
@@ -241,33 +248,26 @@ class Fleet:
         heappush(group.heap, node.number)
         group.alive += 1
         node.group = group
+        if group.names is not None and not node.devices.unhealthy:
+            insort(group.names, node.node.name)
         if len(group.heap) > 2 * group.alive + _STALE:
             numbers = set(group.heap)
             group.heap[:] = sorted(n for n in numbers if self._listed(n, group))
 
-    def by_group(self) -> list[Crowd]:
-        """All nodes by group, those that get nothing new together; remembered until something changes."""
-        if self._crowds is None:
-            found: dict[int, Crowd] = {}
-            for node in self.nodes:
-                if node is None:
-                    continue
-                crowd = found.get(id(node.group))
-                if crowd is None:
-                    crowd = found[id(node.group)] = Crowd(node.group, [], [])
-                if node.group is None or node.devices.unhealthy:
-                    crowd.apart.append(node)
-                else:
-                    crowd.alike.append(node)
-            for crowd in found.values():
-                crowd.names = [node.node.name for node in crowd.alike]
-            self._crowds = list(found.values())
-        return self._crowds
+    def names_of(self, group: Group) -> list[str]:
+        """Names of a group's nodes whose devices are all healthy, in order; not to be changed."""
+        if group.names is None:
+            members = [self.nodes[number] for number in set(group.heap) if self._listed(number, group)]
+            group.names = sorted(
+                node.node.name for node in members if node is not None and not node.devices.unhealthy
+            )
+        return group.names
 
     def first_of(self, group: Group, but: set[str]) -> FleetNode | None:
-        """The first node of a group, by name, that is not one of `but`."""
-        for number in sorted(set(group.heap)):
-            node = self.nodes[number]
+        """The node of a group that was known first and is not one of `but`."""
+        left = list(group.heap)
+        while left:
+            node = self.nodes[heappop(left)]
             if node is not None and node.group is group and node.node.name not in but:
                 return node
         return None
@@ -332,6 +332,15 @@ def fault_domain(
     if instance:
         domain.append(f"instance/{instance}")
     return tuple(domain)
+
+
+def _gpus_of(node: Node, kind: NodeKind) -> tuple[Gpu, ...]:
+    """The GPUs behind the positions of a kind; empty where only counts are known."""
+    if node.topology is None or len(node.topology.gpus) != len(kind.gpus):
+        return ()
+    if kind.gpus and not kind.gpus[0].known:
+        return ()
+    return node.topology.gpus
 
 
 def clique_of(node: Node) -> str:

@@ -5,21 +5,22 @@ go; pools nothing happened to are left out of it. One owner, one thread. Plannin
 what a plan creates counts once it is applied as an executor.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import inf
+from operator import attrgetter
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, FaultDomain
 from superinfer_core.placement.advice import advise
 from superinfer_core.placement.demand import ChipletDemand, PoolDemand
+from superinfer_core.placement.explaining import Explanations, asked_of_nodes
 from superinfer_core.placement.fit import Fitting
-from superinfer_core.placement.fleet import Fleet
+from superinfer_core.placement.fleet import Fleet, Group
 from superinfer_core.placement.lifecycle import Decision
 from superinfer_core.placement.node import Node
 from superinfer_core.placement.outcome import LayoutAdvice, Plan, Unplaced
 from superinfer_core.placement.pool_plan import Place, PlanDraft, PoolPlanner, pool_order
-from superinfer_core.placement.refusals import Explanation
 from superinfer_core.placement.search import admits
 from superinfer_core.placement.snapshot import (
     ForeignUse,
@@ -81,7 +82,6 @@ class PlacementIndex:
         self._held_on: dict[str, str] = {}
         self._places: dict[str, Place] = {}
         self._decisions: dict[str, Decision] = {}
-        self._explained: dict[str, tuple[Explanation, set[str]]] = {}
         self._rebuild()
 
     def apply(self, change: Change) -> None:
@@ -121,8 +121,10 @@ class PlacementIndex:
         refreshed = self._refresh(now)
         # Whoever waits for room is tried again when a node that was looked at anew has some.
         dirty = set(self._dirty)
+        groups = self._groups_of(refreshed)
+        room: dict[Hashable, bool] = {}
         for key in self._waiting.keys() - dirty:
-            if key not in self.pools or self._may_have_room(self.pools[key], refreshed):
+            if key not in self.pools or self._may_have_room(self.pools[key], groups, room):
                 dirty.add(key)
         known = [self.pools[key] for key in dirty if key in self.pools]
         gone = sorted(key for key in dirty if key not in self.pools)
@@ -134,7 +136,6 @@ class PlacementIndex:
             self.failed,
             self.settings,
             now,
-            self.of_node,
             self._places,
             self._explain,
         )
@@ -150,22 +151,21 @@ class PlacementIndex:
         self._decisions.update(planner.decisions)
         for key in gone:
             self._decisions.pop(key, None)
-        for key in dirty:
-            self._waiting.pop(key, None)
-        for key in self._explained.keys() - self._waiting.keys() - {one.pool for one in draft.unplaced}:
-            del self._explained[key]
         draft.unplaced += [
-            self._explain(self.pools[key], one.count, planner.touched) for key, one in self._waiting.items()
+            self._explain(self.pools[key], one.count, planner.taken)
+            for key, one in self._waiting.items()
+            if key not in dirty
         ]
+        self._explanations.end()
         self._waiting = {unplaced.pool: unplaced for unplaced in draft.unplaced}
         advice = tuple(advise(self.fleet, self.pools, draft.unplaced)) if draft.unplaced else ()
         # What is to be done may fail to happen: until it shows, the pool is planned again.
         self._dirty = {one.pool for one in draft.create}
         self._dirty |= {one.pool for one in (*draft.drain, *draft.delete)}
-        self._stale |= planner.touched
+        self._stale.update(planner.taken)
         plan = draft.plan()
         if advice:
-            plan = replace(plan, unplaced=tuple(_with_layouts(one, advice) for one in plan.unplaced))
+            plan = replace(plan, unplaced=_with_layouts(plan.unplaced, advice))
         memory = PlannerMemory(dict(self.holds))
         return replace(plan, advice=advice, memory=memory, wake_at=self._wake_at(now))
 
@@ -178,32 +178,28 @@ class PlacementIndex:
                 moments.append(since + self.settings.node_grace_s)
         return min(moments, default=None)
 
-    def _may_have_room(self, pool: PoolDemand, names: Iterable[str]) -> bool:
-        """Whether one of these nodes could take an executor of a pool that found no place before."""
+    def _groups_of(self, names: Iterable[str]) -> list[Group]:
+        """The groups these nodes are in."""
+        nodes = [self.fleet.get(name) for name in names]
+        groups = {id(node.group): node.group for node in nodes if node is not None}
+        return [group for group in groups.values() if group is not None]
+
+    def _may_have_room(self, pool: PoolDemand, groups: Sequence[Group], known: dict[Hashable, bool]) -> bool:
+        """Whether one of these groups could take an executor of a pool that found no place before."""
         if pool.chiplet.shape is ChipletShape.CPU:
             return True
-        choices = self.fitting.choices(pool.chiplet)
-        judge = admits(pool, self.fleet.label_keys)
-        for name in names:
-            node = self.fleet.get(name)
-            group = node.group if node is not None else None
-            if group is None or not judge(group.facts):
-                continue
-            if choices.of(group.kind, group.kind_number, group.states) is not None:
-                return True
-        return False
+        asked = asked_of_nodes(pool)
+        if asked not in known:
+            choices, judge = self.fitting.choices(pool.chiplet), admits(pool, self.fleet.label_keys)
+            known[asked] = any(
+                choices.of(group.kind, group.kind_number, group.states) is not None and judge(group.facts)
+                for group in groups
+            )
+        return known[asked]
 
-    def _explain(self, pool: PoolDemand, count: int, touched: set[str]) -> Unplaced:
+    def _explain(self, pool: PoolDemand, count: int, taken: Sequence[str]) -> Unplaced:
         """Why executors have no place: what was found before, looked at again where something changed."""
-        known = self._explained.get(pool.key)
-        if known is None or known[0].pool is not pool:
-            known = self._explained[pool.key] = (Explanation(self.fleet, self.fitting, pool), set())
-        else:
-            known[0].update(known[1] | touched)
-        # What this plan takes is given back before the next one.
-        known[1].clear()
-        known[1].update(touched)
-        return known[0].unplaced(count)
+        return self._explanations.of(pool, count, taken, self._waiting.get(pool.key))
 
     def nodes_with_room(self, chiplet: ChipletDemand) -> int:
         """How many nodes could hold one more such chiplet after the last plan, whoever asks for it."""
@@ -253,12 +249,12 @@ class PlacementIndex:
         """Make the fleet anew: pools ask about labels it does not know."""
         self.fleet = Fleet(self.nodes.values(), self._labels(), self._domains(), self.settings)
         self._label_keys = frozenset(self.fleet.label_keys)
-        self._explained.clear()
         mix: dict[ChipletDemand, int] = {}
         wanted = ((pool.chiplet, pool.replicas) for pool in self.pools.values())
         for chiplet, weight in wanted if self._typical is None else self._typical:
             mix[chiplet] = mix.get(chiplet, 0) + weight
         self.fitting = Fitting(mix)
+        self._explanations = Explanations(self.fleet, self.fitting)
         self._stale = set(self.nodes)
 
     def _labels(self) -> frozenset[str]:
@@ -292,8 +288,7 @@ class PlacementIndex:
             node = self.nodes[name]
             executors = _ordered(self.of_node.get(name, {}).values())
             self.fleet.renew(node, executors, self.foreign.get(name, ()), self.holds, now)
-        for _, pending in self._explained.values():
-            pending.update(self._stale, due)
+        self._explanations.begin(self._stale | due)
         self._stale.clear()
         return names
 
@@ -306,7 +301,7 @@ class PlacementIndex:
 
 
 def _ordered(executors: Iterable[RunningExecutor]) -> tuple[RunningExecutor, ...]:
-    return tuple(sorted(executors, key=lambda executor: (executor.slot, executor.incarnation, executor.name)))
+    return tuple(sorted(executors, key=attrgetter("slot", "incarnation", "name")))
 
 
 def _judged_otherwise(before: Node, after: Node) -> bool:
@@ -321,6 +316,12 @@ def _judged_otherwise(before: Node, after: Node) -> bool:
     return [gpu.uuid for gpu in old.gpus] != [gpu.uuid for gpu in new.gpus]
 
 
-def _with_layouts(unplaced: Unplaced, advice: Iterable[LayoutAdvice]) -> Unplaced:
-    layouts = {one.node: one.config for one in advice if one.config and unplaced.pool in one.pools}
-    return replace(unplaced, layouts=layouts) if layouts else unplaced
+def _with_layouts(unplaced: Iterable[Unplaced], advice: Sequence[LayoutAdvice]) -> tuple[Unplaced, ...]:
+    """Each with the configurations that would make room for it."""
+    layouts: dict[str, dict[str, str]] = {}
+    for one in advice:
+        for pool in one.pools if one.config is not None else ():
+            layouts.setdefault(pool, {})[one.node] = one.config or ""
+    return tuple(
+        [replace(one, layouts=layouts[one.pool]) if one.pool in layouts else one for one in unplaced]
+    )

@@ -11,8 +11,8 @@ from superinfer_core.placement.demand import ChipletDemand, PoolDemand
 from superinfer_core.placement.devices import made_instance
 from superinfer_core.placement.fit import Choice, Fitting, needs_exact_devices
 from superinfer_core.placement.fleet import FleetNode
-from superinfer_core.placement.hardware import GpuMode, NodeKind
-from superinfer_core.placement.node import Gpu, Node
+from superinfer_core.placement.hardware import GpuMode
+from superinfer_core.placement.node import Gpu
 from superinfer_core.placement.outcome import Chiplet
 from superinfer_core.placement.spread import Spread
 
@@ -31,29 +31,20 @@ def land(node: FleetNode, pool: PoolDemand, choice: Choice, fitting: Fitting, sp
     demand = pool.chiplet
     if demand.shape is ChipletShape.CPU:
         return Landing(node, Chiplet(ChipletShape.CPU), node.base_domain)
-    gpus = gpus_of(node.node, node.kind)
-    choice = _apart(node, choice, demand, fitting, spread, gpus)
-    places = choice.positions or _pick(node, choice, spread, gpus)
+    gpus = node.gpus
+    choice = _apart(node, choice, demand, fitting, spread)
+    places = choice.positions or _pick(node, choice, spread)
+    states = node.devices.states
     for place in places:
-        node.devices.states[place] = choice.new
+        states[place] = choice.new
     taken = [gpus[place] for place in places] if gpus else []
     chiplet = _chiplet(node, pool, choice, places, taken)
-    domain = node.base_domain
-    if taken:
-        inner = [f"gpu/{gpu.uuid}" for gpu in taken]
-        if demand.shape is ChipletShape.MIG and chiplet.devices:
-            inner.append(f"instance/{chiplet.devices[0]}")
-        domain = (*domain, *inner)
-    return Landing(node, chiplet, domain)
-
-
-def gpus_of(node: Node, kind: NodeKind) -> tuple[Gpu, ...]:
-    """The GPUs behind the positions of a kind; empty where only counts are known."""
-    if node.topology is None or len(node.topology.gpus) != len(kind.gpus):
-        return ()
-    if kind.gpus and not kind.gpus[0].known:
-        return ()
-    return node.topology.gpus
+    if not taken:
+        return Landing(node, chiplet, node.base_domain)
+    inner = tuple([node.gpu_domains[place] for place in places])
+    if demand.shape is ChipletShape.MIG:
+        inner += (f"instance/{chiplet.devices[0]}",)
+    return Landing(node, chiplet, node.base_domain + inner)
 
 
 def _apart(
@@ -62,28 +53,31 @@ def _apart(
     demand: ChipletDemand,
     fitting: Fitting,
     spread: Spread,
-    gpus: tuple[Gpu, ...],
 ) -> Choice:
     """The choice, unless executors of the pool are on the node already and a GPU without them would do."""
     # Only a node that holds a GPU's allowance can have a GPU that does.
-    if not gpus or spread.counts.get(node.domain, 0) < spread.allowed:
+    if demand.shape is not ChipletShape.MIG or not node.gpus:
         return choice
-    if demand.shape is not ChipletShape.MIG or "gpu" not in spread.levels:
+    if spread.counts.get(node.domain, 0) < spread.allowed or "gpu" not in spread.levels:
         return choice
-    crowd = tuple(spread.excess(f"gpu/{gpu.uuid}") for gpu in gpus)
+    crowd = tuple([spread.excess(domain) for domain in node.gpu_domains])
     if not any(crowd):
         return choice
     return fitting.choose_apart(node.kind, node.devices.states, demand, crowd) or choice
 
 
-def _pick(node: FleetNode, choice: Choice, spread: Spread, gpus: tuple[Gpu, ...]) -> tuple[int, ...]:
+def _pick(node: FleetNode, choice: Choice, spread: Spread) -> tuple[int, ...]:
     """On a flat node: which of the GPUs in the chosen state."""
     counts = spread.counts
-    if choice.count == 1 and not (gpus and counts.get(node.domain)):
-        return (node.devices.states.index(choice.old),)
-    alike = [place for place, state in enumerate(node.devices.states) if state == choice.old]
+    states = node.devices.states
     if choice.count == 1:
-        return (min(alike, key=lambda place: (counts.get(f"gpu/{gpus[place].uuid}", 0), place)),)
+        first = states.index(choice.old)
+        if not node.gpus or not counts.get(node.gpu_domains[first]):
+            return (first,)
+    alike = [place for place, state in enumerate(states) if state == choice.old]
+    if choice.count == 1:
+        held = [counts.get(node.gpu_domains[place], 0) for place in alike]
+        return (alike[held.index(min(held))],)
     if len(alike) == choice.count:
         return tuple(alike)
     by_numa: dict[int, list[int]] = {}

@@ -170,6 +170,8 @@ def _unstarted(
 ) -> None:
     """Executors of an old revision that never served have nothing to wait for."""
     for slot, held in list(slots.items()):
+        if len(held) == 1 and held[0].revision == pool.revision:
+            continue
         kept = []
         for executor in held:
             if executor.revision != pool.revision and executor.phase is ExecutorPhase.PENDING:

@@ -15,7 +15,6 @@ from superinfer_core.placement.fleet import FleetNode
 from superinfer_core.placement.geometry import COMPUTE_SLICES, MEMORY_SLICES
 from superinfer_core.placement.hardware import COMPUTE_SHIFT, FULL, GpuMode
 from superinfer_core.placement.index import PlacementIndex
-from superinfer_core.placement.landing import gpus_of
 from superinfer_core.placement.misfit import instance_profile
 from superinfer_core.placement.outcome import Assignment, Chiplet, Plan
 from superinfer_core.placement.search import admits, device_count
@@ -112,7 +111,7 @@ def _nodes(index: PlacementIndex, wanted: list[PoolDemand], most: int) -> list[F
     """Nodes that could hold what is wanted if they were idle, the emptiest first."""
     found = []
     for node in index.fleet:
-        if node.group is None or not gpus_of(node.node, node.kind):
+        if node.group is None or not node.gpus:
             continue
         idle = [0] * len(node.kind.gpus)
         could = any(
@@ -160,7 +159,7 @@ def _crowd(index: PlacementIndex, pool: str) -> dict[str, int]:
 
 def _home(node: FleetNode, pool: PoolDemand, executor: RunningExecutor) -> Option | None:
     """What a running executor holds, as an option."""
-    gpus = gpus_of(node.node, node.kind)
+    gpus = node.gpus
     where: list[int] = []
     for device in executor.held_devices:
         uuid, _, piece = device.partition(":")
@@ -253,7 +252,7 @@ def move_of(index: PlacementIndex, item: Item, option: Option) -> Assignment:
     assert executor is not None
     node = index.fleet.get(option.node)
     assert node is not None
-    gpus = gpus_of(node.node, node.kind)
+    gpus = node.gpus
     taken = [gpus[place] for place in option.places]
     start: int | None = None
     devices = tuple(gpu.uuid for gpu in taken)

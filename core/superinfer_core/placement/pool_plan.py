@@ -1,9 +1,10 @@
 """Planning pools against the fleet: what ends, what stays, and where new executors go.
 
 Promise: pools are taken by priority, then larger chiplets first (they fit in fewer places), then by key and
-uid. Nothing here reads the API; the fleet it is given is changed, and `touched` says where.
+uid. Nothing here reads the API; the fleet it is given is changed, and `taken` says where.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from superinfer_core.placement.demand import ChipletDemand, PoolDemand
 from superinfer_core.placement.fit import Fitting
 from superinfer_core.placement.fleet import Fleet, FleetNode, clique_of, fault_domain
 from superinfer_core.placement.geometry import MEMORY_SLICES
-from superinfer_core.placement.landing import Landing, gpus_of
+from superinfer_core.placement.landing import Landing
 from superinfer_core.placement.lifecycle import (
     Decision,
     Trouble,
@@ -33,7 +34,7 @@ from superinfer_core.placement.outcome import (
     Unplaced,
 )
 from superinfer_core.placement.peers import peer_slots
-from superinfer_core.placement.search import Search, admits
+from superinfer_core.placement.search import Search, admits, hopeful
 from superinfer_core.placement.snapshot import ExecutorPhase, PlannerSettings, RunningExecutor
 from superinfer_core.placement.spread import Spread
 from superinfer_core.placement.standing import evicting, gpu_domain, instance_domain, node_domain
@@ -60,13 +61,29 @@ class Place:
     start: int | None
     kept: Kept | None = None
     of: ChipletDemand | None = None
+    chiplet: Chiplet | None = None
 
     def keep(self, pool: PoolDemand, peer: int | None) -> Kept:
         """The executor as a plan tells it; the same object as long as nothing about it changes."""
         kept = self.kept
-        if kept is None or self.of is not pool.chiplet or kept.assignment.peer != peer:
-            kept = self.kept = Kept(self.executor.name, _held(pool, self, peer))
-            self.of = pool.chiplet
+        chiplet = self.chiplet
+        if chiplet is None or self.of is not pool.chiplet:
+            self.of, kept = pool.chiplet, None
+            chiplet = self.chiplet = _held(pool, self)
+        if kept is None or kept.assignment.peer != peer:
+            one = self.executor
+            assignment = Assignment(
+                one.pool,
+                one.slot,
+                one.node,
+                chiplet,
+                self.fault_domain,
+                peer,
+                "",
+                one.recreations,
+                one.revision,
+            )
+            kept = self.kept = Kept(one.name, assignment)
         return kept
 
 
@@ -104,19 +121,18 @@ class PoolPlanner:
         failed: Mapping[str, Mapping[str, str]],
         settings: PlannerSettings,
         now: float,
-        of_node: Mapping[str, Mapping[str, RunningExecutor]],
         places: dict[str, Place],
-        explain: Callable[[PoolDemand, int, set[str]], Unplaced],
+        explain: Callable[[PoolDemand, int, Sequence[str]], Unplaced],
     ) -> None:
         self._fleet, self._fitting, self._nodes = fleet, fitting, nodes
         self._failed, self._settings, self._now = failed, settings, now
-        self._of_node = of_node
         self._known = places
         self._explain = explain
         self._open: list[tuple[PoolDemand, Decision]] = []
         self._retried: set[str] = set()
+        self._kept: dict[str, list[Place]] = {}
         self.decisions: dict[str, Decision] = {}
-        self.touched: set[str] = set()
+        self.taken: list[str] = []
 
     def end(self, key: str, executors: Sequence[RunningExecutor], draft: PlanDraft) -> None:
         """End the executors of a pool that is gone."""
@@ -126,7 +142,17 @@ class PoolPlanner:
 
     def decide(self, pool: PoolDemand, executors: Sequence[RunningExecutor], draft: PlanDraft) -> None:
         """What becomes of a pool's executors; what it lacks is placed by `fill`."""
-        decision = decide(pool, executors, lambda executor: self._judge(pool, executor), self._burden)
+        crowds: dict[str, int] = {}
+
+        def burden(executor: RunningExecutor) -> tuple[int, ...]:
+            """How much a pool would rather give this executor up than another."""
+            if not crowds:
+                crowds.update(Counter([other.node for other in executors if not other.terminating]))
+            node = self._nodes.get(executor.node)
+            cordoned = int(node is None or not node.schedulable or not node.ready)
+            return (cordoned, crowds.get(executor.node, 0))
+
+        decision = decide(pool, executors, lambda executor: self._judge(pool, executor), burden)
         draft.drain.extend(decision.drain)
         draft.delete.extend(decision.delete)
         draft.flagged.extend(decision.flagged)
@@ -140,19 +166,18 @@ class PoolPlanner:
 
     def fill(self, draft: PlanDraft) -> None:
         """Place what the pools lack, missing executors before replacements of running ones."""
-        kept = {pool.key: self._places(pool, decision.keep) for pool, decision in self._open}
         created: dict[str, list[tuple[Want, Landing]]] = {}
         for pool, decision in self._open:
             if decision.wants:
-                created[pool.key] = self._place(pool, decision, kept[pool.key], draft)
+                created[pool.key] = self._place(pool, decision, draft)
         for pool, decision in self._open:
             # What was missing and has a place now has to serve before anything else is replaced.
             if decision.surge is not None and not created.get(pool.key):
-                created[pool.key] = self._surge(pool, decision.surge, kept[pool.key], draft)
-        for pool, _ in self._open:
+                created[pool.key] = self._surge(pool, decision, decision.surge, draft)
+        for pool, decision in self._open:
             if pool.key in self._retried and not created.get(pool.key):
                 continue
-            self._write(pool, kept[pool.key], created.get(pool.key, []), draft)
+            self._write(pool, self._kept_of(pool, decision), created.get(pool.key, []), draft)
 
     def _write(
         self, pool: PoolDemand, kept: list[Place], created: list[tuple[Want, Landing]], draft: PlanDraft
@@ -165,24 +190,24 @@ class PoolPlanner:
         for (want, landing), peer in zip(created, peers[len(kept) :], strict=True):
             draft.create.append(_assignment(pool, want, landing, peer))
 
-    def _place(
-        self, pool: PoolDemand, decision: Decision, kept: list[Place], draft: PlanDraft
-    ) -> list[tuple[Want, Landing]]:
-        made = self._search(pool, decision.wants, kept)
+    def _place(self, pool: PoolDemand, decision: Decision, draft: PlanDraft) -> list[tuple[Want, Landing]]:
+        made: list[tuple[Want, Landing]] = []
+        if hopeful(self._fleet, self._fitting, pool):
+            made = self._search(pool, decision.wants, self._kept_of(pool, decision))
         left = len(decision.wants) - len(made)
         if left:
-            draft.unplaced.append(self._explain(pool, left, self.touched))
+            draft.unplaced.append(self._explain(pool, left, self.taken))
         return made
 
     def _surge(
-        self, pool: PoolDemand, want: Want, kept: list[Place], draft: PlanDraft
+        self, pool: PoolDemand, decision: Decision, want: Want, draft: PlanDraft
     ) -> list[tuple[Want, Landing]]:
-        others = [place for place in kept if place.executor.name != want.replaces]
+        others = [place for place in self._kept_of(pool, decision) if place.executor.name != want.replaces]
         made = self._search(pool, [want], others)
         if not made:
             message = "a new revision takes its place; there is no room for both"
             draft.drain.append(Ended(want.replaces, pool.key, EndReason.REVISION_REPLACED, message))
-            kept[:] = others
+            self._kept[pool.key] = others
         return made
 
     def _search(
@@ -190,21 +215,24 @@ class PoolPlanner:
     ) -> list[tuple[Want, Landing]]:
         """Places for as many of the wants as have one."""
         spread = Spread.of(pool.spread, pool.replicas, self._settings.tolerated_loss)
-        for place in kept:
-            spread.add(place.fault_domain)
+        spread.count([place.fault_domain for place in kept])
         search = Search(self._fleet, self._fitting, pool, spread, admits(pool, self._fleet.label_keys))
         made: list[tuple[Want, Landing]] = []
         for want in wants:
             landing = search.place(frozenset((want.avoid,)) if want.avoid else frozenset())
             if landing is None:
                 break
-            self.touched.add(landing.node.node.name)
+            self.taken.append(landing.node.node.name)
             made.append((want, landing))
         search.close()
         return made
 
-    def _places(self, pool: PoolDemand, executors: Sequence[RunningExecutor]) -> list[Place]:
-        return [self._place_of(pool, executor) for executor in executors]
+    def _kept_of(self, pool: PoolDemand, decision: Decision) -> list[Place]:
+        """Where the executors are that stay, worked out where somebody asks."""
+        kept = self._kept.get(pool.key)
+        if kept is None:
+            kept = self._kept[pool.key] = [self._place_of(pool, executor) for executor in decision.keep]
+        return kept
 
     def _place_of(self, pool: PoolDemand, executor: RunningExecutor) -> Place:
         node = self._nodes[executor.node]
@@ -225,9 +253,10 @@ class PoolPlanner:
         node = self._nodes.get(executor.node)
         if node is None:
             return Trouble(EndReason.NODE_GONE, f"node {executor.node} is gone", force=True)
-        taint = next((taint for taint in evicting(node.taints) if not pool.tolerates(taint)), None)
-        if taint is not None:
-            return Trouble(EndReason.NODE_TAINTED, f"node {node.name} has taint {taint.key}:NoExecute")
+        if node.taints:
+            taint = next((taint for taint in evicting(node.taints) if not pool.tolerates(taint)), None)
+            if taint is not None:
+                return Trouble(EndReason.NODE_TAINTED, f"node {node.name} has taint {taint.key}:NoExecute")
         failed = self._failed.get(executor.node)
         if failed:
             trouble = self._failure(executor, node, failed)
@@ -235,8 +264,9 @@ class PoolPlanner:
                 return trouble
         if executor.device_unhealthy:
             return Trouble(EndReason.DEVICE_UNHEALTHY, "the kubelet says that its device is unhealthy")
-        if executor.devices is not None and set(executor.devices) != set(executor.planned_devices):
-            broken = self._broken(pool, node, executor.devices)
+        given, planned = executor.devices, executor.planned_devices
+        if given is not None and given != planned and set(given) != set(planned):
+            broken = self._broken(pool, node, given)
             if broken is not None:
                 return mismatch_verdict(executor, broken, self._settings.max_recreations)
         return None
@@ -270,16 +300,6 @@ class PoolPlanner:
             return "they have no NVLink to each other"
         return None
 
-    def _burden(self, executor: RunningExecutor) -> tuple[int, ...]:
-        """How much a pool would rather give this executor up than another."""
-        node = self._nodes.get(executor.node)
-        cordoned = int(node is None or not node.schedulable or not node.ready)
-        crowd = sum(
-            other.pool == executor.pool and not other.terminating
-            for other in self._of_node.get(executor.node, {}).values()
-        )
-        return (cordoned, crowd)
-
 
 def _parents(node: FleetNode | None, devices: Sequence[str]) -> tuple[tuple[str, ...], int | None]:
     """GPUs of devices, and where the first instance begins."""
@@ -287,7 +307,7 @@ def _parents(node: FleetNode | None, devices: Sequence[str]) -> tuple[tuple[str,
         return (), None
     parents: list[str] = []
     start: int | None = None
-    for gpu in gpus_of(node.node, node.kind):
+    for gpu in node.gpus:
         for device in devices:
             uuid, _, piece = device.partition(":")
             if gpu.uuid == uuid:
@@ -314,10 +334,10 @@ def _assignment(pool: PoolDemand, want: Want, landing: Landing, peer: int | None
     )
 
 
-def _held(pool: PoolDemand, place: Place, peer: int | None) -> Assignment:
+def _held(pool: PoolDemand, place: Place) -> Chiplet:
     executor = place.executor
     mig = pool.chiplet.shape is ChipletShape.MIG
-    chiplet = Chiplet(
+    return Chiplet(
         pool.chiplet.shape,
         executor.resource,
         executor.count,
@@ -325,15 +345,4 @@ def _held(pool: PoolDemand, place: Place, peer: int | None) -> Assignment:
         pool.chiplet.profile,
         place.parents[0] if mig and place.parents else "",
         place.start,
-    )
-    return Assignment(
-        pool.key,
-        executor.slot,
-        executor.node,
-        chiplet,
-        place.fault_domain,
-        peer,
-        "",
-        executor.recreations,
-        executor.revision,
     )

@@ -32,6 +32,18 @@ class _Candidate:
     choice: Choice
 
 
+def hopeful(fleet: Fleet, fitting: Fitting, pool: PoolDemand) -> bool:
+    """Whether any node has devices left for one more executor of a pool."""
+    judge = admits(pool, fleet.label_keys)
+    if pool.chiplet.shape is ChipletShape.CPU:
+        return any(judge(group.facts) for group in fleet.groups.values())
+    choices = fitting.choices(pool.chiplet)
+    return any(
+        choices.of(group.kind, group.kind_number, group.states) is not None and judge(group.facts)
+        for group in fleet.groups.values()
+    )
+
+
 class Search:
     """One pool's search over the fleet. Close it when done.
 
@@ -65,6 +77,8 @@ class Search:
         self._outer = tuple(level for level in spread.levels if level not in ("node", "gpu"))
         self._unviolated = (0,) * sum(level != "gpu" for level in spread.levels)
         self._aside: list[tuple[Group, int]] = []
+        # The node that took the last one, off its list: often it is the best one for the next, too.
+        self._hand: FleetNode | None = None
         self._heap: list[tuple[Priority, int, _Candidate]] = []
         self._serial = 0
         self._choices = fitting.choices(pool.chiplet)
@@ -79,6 +93,10 @@ class Search:
         Args:
             avoid: nodes to be used only where there is no other.
         """
+        found = self._once_more(avoid) or self._place_anywhere(avoid)
+        return self.place() if found is None and avoid else found
+
+    def _place_anywhere(self, avoid: frozenset[str]) -> Landing | None:
         passed: list[tuple[Priority, int, _Candidate]] = []
         found: Landing | None = None
         while self._heap or self._crowded:
@@ -112,12 +130,11 @@ class Search:
             break
         for entry in passed:
             heappush(self._heap, entry)
-        if found is None and avoid:
-            return self.place()
         return found
 
     def close(self) -> None:
         """Put back what was skipped."""
+        self._put_down()
         for group, number in self._aside:
             heappush(group.heap, number)
         self._aside.clear()
@@ -205,41 +222,74 @@ class Search:
     def _priority(self, candidate: _Candidate, node: FleetNode) -> Priority:
         if not self._outer and candidate.node is None and not self._cpu:
             return (self._unviolated, candidate.choice.cost, node.number)
-        facts = node.facts
+        cost = candidate.choice.cost
+        if self._cpu:
+            cost = (len(node.kind.gpus) > 0, node.load)
+        return (self._violated(node, alone=candidate.node is not None), cost, node.number)
+
+    def _violated(self, node: FleetNode, *, alone: bool = False) -> tuple[int, ...]:
+        """By how much one more would violate spreading, level by level; a group's nodes have no crowd."""
         spread = self._spread
         violated = []
         for level in spread.levels:
             if level == "node":
-                violated.append(0 if candidate.node is None else spread.excess(node.domain))
+                violated.append(spread.excess(node.domain) if alone else 0)
             elif level != "gpu":
-                name = getattr(facts, level)
+                name = getattr(node.facts, level)
                 violated.append(spread.excess(f"{level}/{name}") if name else 0)
-        cost = candidate.choice.cost
-        if self._cpu:
-            cost = (len(node.kind.gpus) > 0, node.load)
-        return (tuple(violated), cost, node.number)
+        return tuple(violated)
 
     def _take(self, candidate: _Candidate, node: FleetNode) -> Landing:
         before = candidate.group
-        landing = land(node, self._pool, candidate.choice, self._fitting, self._spread)
-        for resource, amount in self._requests:
-            node.free[resource] = node.free.get(resource, 0) - amount
-        if self._device_count:
-            device = GPU_RESOURCE if self._mig and node.single else self._resource
-            node.free[device] = node.free.get(device, 0) - self._device_count
-        node.load += 1
-        self._spread.place(node.domain, landing.fault_domain)
-        if not self._cpu:
-            self._fleet.changed(node)
+        if self._cpu:
+            landing = self._land(node, candidate.choice)
+            self._enter(candidate)
+            return landing
+        self._fleet.take_out(node)
+        landing = self._land(node, candidate.choice)
         if candidate.node is None and before is not None:
             self._listed.discard(id(before))
             if before.alive:
                 self._enter(candidate)
-        after = node.group
-        if after is not None and after is not before:
-            self._consider(after)
-        elif after is not None and candidate.node is not None:
-            self._enter(candidate)
+        self._hand = node
+        return landing
+
+    def _once_more(self, avoid: frozenset[str]) -> Landing | None:
+        """Take one more from the node at hand if it is still the best; put it down if it is not."""
+        node = self._hand
+        if node is None:
+            return None
+        crowded = self._over_nodes and self._spread.excess(node.domain)
+        if not crowded and node.node.name not in avoid and self._has_room(node):
+            choice = self._choices.of(node.kind, node.kind_number, node.devices.key(node.kind))
+            if choice is not None:
+                violated = self._violated(node) if self._outer else self._unviolated
+                waits = self._crowded and any(violated)
+                priority = (violated, choice.cost, node.number)
+                if not waits and (not self._heap or priority < self._heap[0][0]):
+                    return self._land(node, choice)
+        self._put_down()
+        return None
+
+    def _put_down(self) -> None:
+        """List the node at hand by what is taken of it now."""
+        node, self._hand = self._hand, None
+        if node is None:
+            return
+        self._fleet.put_back(node)
+        if node.group is not None:
+            self._consider(node.group)
+
+    def _land(self, node: FleetNode, choice: Choice) -> Landing:
+        landing = land(node, self._pool, choice, self._fitting, self._spread)
+        free = node.free
+        for resource, amount in self._requests:
+            free[resource] = free.get(resource, 0) - amount
+        if self._device_count:
+            device = GPU_RESOURCE if self._mig and node.single else self._resource
+            free[device] = free.get(device, 0) - self._device_count
+        node.load += 1
+        self._spread.place(node.domain, landing.fault_domain, len(node.base_domain))
         return landing
 
 

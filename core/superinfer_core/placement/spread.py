@@ -4,8 +4,10 @@ Promise: pure arithmetic. One executor per domain is always fine; beyond that a 
 share of the pool before spreading counts as violated, and the least violated place wins.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from superinfer_core.api.v1alpha1.chipletpool import FaultDomain
 
@@ -28,32 +30,34 @@ class Spread:
         allowed: executors one domain may hold.
         counts: executors by domain name.
         prefixes: beginnings of the names of domains besides nodes that are counted.
+        outer: some of them are not inside of nodes.
     """
 
     levels: tuple[str, ...]
     allowed: int
     counts: dict[str, int] = field(default_factory=dict)
     prefixes: tuple[str, ...] = ()
+    outer: bool = False
 
     def __post_init__(self) -> None:
         """Work out the prefixes."""
         self.prefixes = tuple(f"{level}/" for level in self.levels if level != "node")
+        self.outer = any(prefix != "gpu/" for prefix in self.prefixes)
 
     @classmethod
     def of(cls, levels: Iterable[FaultDomain], replicas: int, tolerated_loss: float) -> "Spread":
         """Nothing placed yet."""
         return cls(tuple(LEVELS[level] for level in levels), max(1, int(replicas * tolerated_loss)))
 
-    def add(self, fault_domain: Iterable[str], by: int = 1) -> None:
-        """Count an executor in (or, with -1, out)."""
-        for domain in fault_domain:
-            self.counts[domain] = self.counts.get(domain, 0) + by
+    def count(self, fault_domains: Iterable[Iterable[str]]) -> None:
+        """Count in executors that have a place, by the fault domains of each."""
+        self.counts = dict(Counter(chain.from_iterable(fault_domains)))
 
-    def place(self, node: str, fault_domain: tuple[str, ...]) -> None:
-        """Count one more executor, in the domains somebody will ask about."""
+    def place(self, node: str, fault_domain: tuple[str, ...], inner: int) -> None:
+        """Count one more executor where somebody will ask; domains from `inner` on are within the node."""
         counts = self.counts
         counts[node] = counts.get(node, 0) + 1
-        for domain in fault_domain:
+        for domain in fault_domain if self.outer else fault_domain[inner:]:
             if domain.startswith(self.prefixes):
                 counts[domain] = counts.get(domain, 0) + 1
 

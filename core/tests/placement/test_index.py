@@ -92,7 +92,8 @@ def test_changes_by_difference_are_as_good_as_planning_anew(
             assert told == sorted(node.name for node in world.nodes)
             if not made.create:
                 # Nothing was taken since: what was kept up to date is what would be found anew.
-                fresh = Explanation(index.fleet, index.fitting, index.pools[one.pool]).unplaced(one.count)
+                asked = index.pools[one.pool]
+                fresh = Explanation(index.fleet, index.fitting, asked).unplaced(one.pool, one.count)
                 assert (one.reason, one.message, one.refusals) == (
                     fresh.reason,
                     fresh.message,
