@@ -6,30 +6,12 @@ from itertools import pairwise
 
 import pytest
 
+from superinfer_kube.testing.virtual_time import VirtualTime, now_s
 from superinfer_operator.reconciling import loop as loop_module
 from superinfer_operator.reconciling.loop import Loop, Pace
 from superinfer_operator.watching.cluster import Urgency
 
 PACE = Pace(quiet_s=0.1, soon_s=2.0, idle_s=600.0, longest_retry_s=30.0)
-
-
-class VirtualTime(asyncio.SelectorEventLoop):
-    """An event loop whose time passes only while everybody waits, and then at once."""
-
-    def __init__(self):
-        super().__init__()
-        self.now_s = 1000.0
-        select = self._selector.select
-
-        def skip(timeout_s):
-            assert timeout_s is not None, "everybody waits for somebody else"
-            self.now_s += max(0.0, timeout_s)
-            return select(0)
-
-        self._selector.select = skip
-
-    def time(self):
-        return self.now_s
 
 
 class Steps:
@@ -53,10 +35,6 @@ class Steps:
             raise RuntimeError("not this time")
         again_s, self.again_s = self.again_s, None
         return again_s
-
-
-def now_s():
-    return asyncio.get_running_loop().time()
 
 
 @pytest.fixture
