@@ -12,10 +12,11 @@ The journal tells readers what happened in order; one that falls behind further 
 """
 
 import fcntl
+import hashlib
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -27,7 +28,7 @@ ENGINE_SLAB: Final = "engine.slab"
 """In an executor's directory: written by the engine, read by the sidecar."""
 STORE_SLAB: Final = "store.slab"
 """Beside it: written by the sidecar, read by the engine."""
-MAGIC: Final = b"SISLAB02"
+MAGIC: Final = b"SISLAB03"
 PAGE: Final = 4096
 MOST_HASH_BYTES: Final = 32
 MOST_SLOTS: Final = 1 << 20
@@ -37,7 +38,7 @@ _HEADER: Final = struct.Struct(
 )  # magic, slots, payload bytes, journal entries, generation, layout
 _HEAD_AT: Final = 256
 _COUNTERS_AT: Final = 512
-_SLOT: Final = struct.Struct("<QQQIB3x32s")  # sequence, seal, stream, ordinal, hash length, hash
+_SLOT: Final = struct.Struct("<QQQIBxH32s")  # sequence, seal, stream, ordinal, hash length, tail tokens, hash
 _SLOT_BYTES: Final = 64
 _ENTRY: Final = struct.Struct("<QQQIII4x")  # sequence, stream, slot sequence, slot, ordinal, kind
 _NUMBER: Final = struct.Struct("<Q")
@@ -104,13 +105,14 @@ class SlabShape:
 
 
 class Slot(NamedTuple):
-    """A valid slot's header."""
+    """A valid slot's header; `tail_tokens`: so many tokens of a block that was not full, 0 of a whole one."""
 
     sequence: int
     seal: int
     stream: int
     ordinal: int
     block_hash: bytes
+    tail_tokens: int
 
 
 class Entry(NamedTuple):
@@ -128,6 +130,15 @@ def seal_of(layout: str, block_hash: bytes, payload: memoryview | bytes) -> int:
     """Binds a payload to what it is said to be; a block whose seal differs is never used."""
     digest = xxhash.xxh3_64_intdigest(payload)
     return xxhash.xxh3_64_intdigest(b"%s\0%s" % (layout.encode(), block_hash), seed=digest) or 1
+
+
+def tail_name(before: bytes, token_ids: Sequence[int]) -> bytes:
+    """The content name of a block that is not full: from its tokens, and the name of what comes before it.
+
+    That one, the engine's own, covers the tenant's salt, and so does this.
+    """
+    tokens = b"".join(token.to_bytes(8, "little") for token in token_ids)
+    return hashlib.sha256(b"tail\0%d\0%s%s" % (len(before), before, tokens)).digest()
 
 
 def stream_of(request_id: str, choice: int) -> int:
@@ -280,12 +291,12 @@ class Slab:
 
     def read(self, slot: int) -> Slot | None:
         """A slot's header, or None where it holds nothing."""
-        sequence, seal, stream, ordinal, length, block_hash = _SLOT.unpack_from(
+        sequence, seal, stream, ordinal, length, tail_tokens, block_hash = _SLOT.unpack_from(
             self._map, self._slots_at + slot * _SLOT_BYTES
         )
         if sequence == 0 or not 0 < length <= MOST_HASH_BYTES:
             return None
-        return Slot(sequence, seal, stream, ordinal, block_hash[:length])
+        return Slot(sequence, seal, stream, ordinal, block_hash[:length], tail_tokens)
 
     def holds(self, slot: int, sequence: int) -> bool:
         """Whether the slot still has what it had when it was given this sequence."""
@@ -311,12 +322,14 @@ class Slab:
         self.clear(slot)
         self.payload(slot)[:] = bytes(self.shape.payload_bytes)
 
-    def publish(self, slot: int, block_hash: bytes, seal: int, stream: int, ordinal: int) -> int:
+    def publish(
+        self, slot: int, block_hash: bytes, seal: int, stream: int, ordinal: int, *, tail_tokens: int = 0
+    ) -> int:
         """Make a cleared slot valid, its payload being there; answers its sequence."""
         if not 0 < len(block_hash) <= MOST_HASH_BYTES:
             raise SlabInvalid(f"a block hash has 1 to {MOST_HASH_BYTES} bytes, got {len(block_hash)}")
         at, sequence = self._slots_at + slot * _SLOT_BYTES, self.head + 1
-        _SLOT.pack_into(self._map, at, 0, seal, stream, ordinal, len(block_hash), block_hash)
+        _SLOT.pack_into(self._map, at, 0, seal, stream, ordinal, len(block_hash), tail_tokens, block_hash)
         _NUMBER.pack_into(self._map, at, sequence)
         self._append(sequence, stream, sequence, slot, ordinal, Happened.STORED)
         return sequence

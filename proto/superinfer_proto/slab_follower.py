@@ -13,13 +13,19 @@ from superinfer_proto.slab import Happened, Slab
 
 
 class Noted(NamedTuple):
-    """A stream needs a block, which is in that slot; stored: the journal says that it has just come."""
+    """A stream needs a block, which is in that slot.
+
+    Attributes:
+        stored: the journal says that it has just come.
+        tail_tokens: see `Slot`.
+    """
 
     stream: int
     ordinal: int
     block_hash: bytes
     slot: int
     sequence: int
+    tail_tokens: int
     stored: bool
 
 
@@ -91,6 +97,7 @@ class SlabFollower:
                     header.block_hash,
                     entry.slot,
                     header.sequence,
+                    header.tail_tokens,
                     stored=stored,
                 )
             )
@@ -112,7 +119,15 @@ class SlabFollower:
         for slot, header in sorted(slab.scan(), key=lambda found: found[1].sequence):
             self._place(slot, header.sequence, header.block_hash)
             new.append(
-                Noted(header.stream, header.ordinal, header.block_hash, slot, header.sequence, stored=False)
+                Noted(
+                    header.stream,
+                    header.ordinal,
+                    header.block_hash,
+                    slot,
+                    header.sequence,
+                    header.tail_tokens,
+                    stored=False,
+                )
             )
         return new
 

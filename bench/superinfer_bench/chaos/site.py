@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +44,7 @@ class SiteOptions:
         checkpoints: KV blocks are saved and copied to a peer.
         memory_mib: for them, of each engine and of each sidecar.
         threads: of each engine's arithmetic.
+        backoff: of sidecars and the ingress.
         vllm_arguments: for every engine.
         ingress: more of the ingress' configuration.
     """
@@ -55,6 +56,7 @@ class SiteOptions:
     threads: int = 1
     vllm_arguments: tuple[str, ...] = ()
     ingress: dict[str, Any] = field(default_factory=dict)
+    backoff: Backoff = _QUICK
 
 
 class Site:
@@ -78,11 +80,14 @@ class Site:
         self._nursery_ready = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._stopping = False
+        self._kept_down: list[str] | None = None
         (run_dir / "logs").mkdir()
         for name in self.names:
             (memory / name).mkdir()
         self._supervisor = Supervisor(
-            [*(self._sidecar(name) for name in self.names), self._ingress()], lambda _: None, backoff=_QUICK
+            [*(self._sidecar(name) for name in self.names), self._ingress()],
+            lambda _: None,
+            backoff=options.backoff,
         )
 
     # -- what can be killed --
@@ -108,6 +113,17 @@ class Site:
         holder = told[-1].rpartition(_COPIES)[2].split(",")[0].strip() if told else ""
         next_one = self.names[(self.names.index(name) + 1) % len(self.names)]
         return holder if holder in self.names and holder != name else next_one
+
+    @contextlib.contextmanager
+    def keeping_engines_down(self) -> Iterator[None]:
+        """An engine that ends inside the block starts again only after it."""
+        self._kept_down = []
+        try:
+            yield
+        finally:
+            kept, self._kept_down = self._kept_down, None
+            for name in kept:
+                self._start_engine(name)
 
     # -- life --
 
@@ -211,7 +227,9 @@ class Site:
                 self._engines[event["name"]] = event["pid"]
             elif self._engines.get(event["name"]) == event["pid"]:
                 del self._engines[event["name"]]
-                if not self._stopping:
+                if self._kept_down is not None:
+                    self._kept_down.append(event["name"])
+                elif not self._stopping:
                     self._start_engine(event["name"])
 
     def _socket(self, name: str) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from superinfer.paths import models_dir
+from superinfer.serving.backoff import Backoff
 from superinfer_bench.chaos.client import many_connections
 from superinfer_bench.chaos.site import SiteOptions, running_site
 from superinfer_bench.failover.trial import Method, Trial, run_trial, warm_up
@@ -21,6 +22,7 @@ AIM_CONTEXT: Final = 2048
 AIM_SHARE: Final = 0.03
 FLAT: Final = 3.0
 DETECTED_MS: Final = 100.0
+RESTART_S: Final = 3.0
 VLLM_ARGUMENTS: Final = (
     *("--dtype", "float32", "--max-model-len", "4352", "--max-num-seqs", "4", "--block-size", "32"),
 )
@@ -37,7 +39,12 @@ async def run(
         if not methods:
             continue
         options = SiteOptions(
-            model, 2, checkpoints=checkpoints, memory_mib=512, vllm_arguments=VLLM_ARGUMENTS
+            model,
+            2,
+            checkpoints=checkpoints,
+            memory_mib=512,
+            vllm_arguments=VLLM_ARGUMENTS,
+            backoff=Backoff(first_s=RESTART_S, most_s=RESTART_S, healthy_s=1.0),
         )
         async with running_site(options) as site, many_connections() as client:
             await warm_up(site, client, rng)
@@ -70,7 +77,8 @@ def aims(trials: Sequence[Trial]) -> list[Aim]:
 
 
 def _write(out: Path, model: Path, trials: Sequence[Trial]) -> None:
-    write(out, document(aims(trials), {"model": model.name, "runs": [trial.as_json() for trial in trials]}))
+    setting = {"model": model.name, "restart": f"engines after the request, sidecars after {RESTART_S:g} s"}
+    write(out, document(aims(trials), {**setting, "runs": [trial.as_json() for trial in trials]}))
 
 
 def main() -> int:

@@ -1,8 +1,10 @@
 """One request, one kill, and the time until its client has a token it did not have.
 
 The whole executor dies, sidecar and engine: what is restored comes from its peer. Time runs from the kill,
-at the client. `restart` is a client that notices at once and asks again, as clients of engines without resume
-do: it has to be told everything it had before it hears something new.
+at the client. What died starts again only when the request has ended, whatever the method: executors have
+machines of their own, where one that starts takes no core from the one that goes on. `restart` is a client
+that notices at once and asks again, as clients of engines without resume do: it has to be told everything it
+had before it hears something new.
 """
 
 import asyncio
@@ -42,6 +44,10 @@ class Trial:
 
     Attributes:
         detection_ms: from the kill until the ingress knew; None where the client did without it.
+        decision_ms: from there until another executor was asked.
+        fetch_ms: of the sidecar there, for blocks of peers.
+        load_ms: of the engine there, for copying blocks into its cache.
+        speak_ms: from the decision to the first output at the ingress: fetching, loading and computing.
         gap_ms: of a token and the next before the kill, for comparison.
         tokens_recomputed: prompt and delivered tokens that were neither restored nor cached.
         bytes_moved: KV that travelled to the peer before the kill, and from it after.
@@ -52,6 +58,10 @@ class Trial:
     method: Method
     next_token_ms: float
     detection_ms: float | None
+    decision_ms: float | None
+    fetch_ms: float
+    load_ms: float
+    speak_ms: float | None
     gap_ms: float
     tokens_recomputed: int
     bytes_moved: int
@@ -65,7 +75,13 @@ class Trial:
             "next_token_ms": round(self.next_token_ms, 1),
             "tokens_recomputed": self.tokens_recomputed,
             "bytes_moved": self.bytes_moved,
-            "detection_ms": None if self.detection_ms is None else round(self.detection_ms, 1),
+            "detection_ms": _rounded(self.detection_ms),
+            "phases": {
+                "decision_ms": _rounded(self.decision_ms),
+                "fetch_ms": _rounded(self.fetch_ms),
+                "load_ms": _rounded(self.load_ms),
+                "speak_ms": _rounded(self.speak_ms),
+            },
             "token_gap_ms": round(self.gap_ms, 1),
             "exact": self.exact,
         }
@@ -77,7 +93,7 @@ async def run_trial(
     """Ask, kill, wait, compare; every executor serves before and after."""
     await site.until_serving(len(site.names))
     case = _case(context, rng)
-    had = {name: await _bytes(site, client, name) for name in site.names}
+    had = {name: await _counted(site, client, name) for name in site.names}
     cut = asyncio.Event()
 
     def on_tokens(asked: Asked) -> None:
@@ -91,32 +107,36 @@ async def run_trial(
     if not cut.is_set():
         raise BenchFailed(f"the request ended before it could be cut: {(await asking).broken}")
     victim, peer = await _who_has_it(site, client)
-    killed_ms = kill([site.sidecar_pid(victim), *site.engine_pids(victim)])
-    if method is Method.RESTART:
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-        asked = await ask(client, site.url, case)
-        next_ms = asked.token_ms[CUT_AFTER] - killed_ms
-    else:
-        asked = await asking
-        next_ms = (
-            next(at for at in asked.token_ms if at > killed_ms + _in_flight_ms(asked, killed_ms)) - killed_ms
-        )
-    if asked.broken:
-        raise BenchFailed(f"{method.value} at {context}: {asked.broken}")
-    moved = await _bytes(site, client, peer) - had[peer]
+    with site.keeping_engines_down():
+        killed_ms = kill([site.sidecar_pid(victim), *site.engine_pids(victim)])
+        if method is Method.RESTART:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            asked = await ask(client, site.url, case)
+            next_ms = asked.token_ms[CUT_AFTER] - killed_ms
+        else:
+            asked = await asking
+            spoken_ms = killed_ms + _in_flight_ms(asked, killed_ms)
+            next_ms = next(at for at in asked.token_ms if at > spoken_ms) - killed_ms
+        if asked.broken:
+            raise BenchFailed(f"{method.value} at {context}: {asked.broken}")
+        moved = await _counted(site, client, peer) - had[peer]
     await site.until_serving(len(site.names))
     reference = await ask(client, site.url, case)
     record = await _record(site, asked.request_id)
-    resumes = record["resumes"]
+    resume = next(iter(record["resumes"]), None)
     return Trial(
         context=context,
         method=method,
         next_token_ms=next_ms,
-        detection_ms=resumes[0]["lost_at_ms"] - killed_ms if resumes else None,
+        detection_ms=resume["lost_at_ms"] - killed_ms if resume else None,
+        decision_ms=resume["decision_ms"] if resume else None,
+        fetch_ms=moved.fetch_ms,
+        load_ms=moved.load_ms,
+        speak_ms=resume["gap_ms"] - resume["decision_ms"] if resume else None,
         gap_ms=_gap_ms(reference),
         tokens_recomputed=context + CUT_AFTER if method is Method.RESTART else record["recomputed_tokens"],
-        bytes_moved=int(moved),
+        bytes_moved=int(moved.moved_bytes),
         exact=compare(reference.answer, asked.answer).same,
     )
 
@@ -166,12 +186,32 @@ async def _who_has_it(site: Site, client: httpx.AsyncClient) -> tuple[str, str]:
     return victim, next(name for name in site.names if name != victim)
 
 
-async def _bytes(site: Site, client: httpx.AsyncClient, name: str) -> float:
-    """KV this sidecar has taken as a copy, or fetched."""
-    kinds = ("taken", "fetched")
-    return sum(
-        [await site.sidecar_metric(client, name, f"superinfer_checkpoint_{k}_bytes_total") for k in kinds]
-    )
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What a sidecar has counted: KV taken as a copy or fetched, and the time of fetching and loading."""
+
+    moved_bytes: float
+    fetch_ms: float
+    load_ms: float
+
+    def __sub__(self, before: "_Counted") -> "_Counted":
+        return _Counted(
+            self.moved_bytes - before.moved_bytes,
+            self.fetch_ms - before.fetch_ms,
+            self.load_ms - before.load_ms,
+        )
+
+
+async def _counted(site: Site, client: httpx.AsyncClient, name: str) -> _Counted:
+    async def of(counter: str) -> float:
+        return await site.sidecar_metric(client, name, f"superinfer_checkpoint_{counter}_total")
+
+    moved = await of("taken_bytes") + await of("fetched_bytes")
+    return _Counted(moved, await of("restore_ms"), await of("engine_load_ns") / 1e6)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
 
 
 async def _record(site: Site, request_id: str) -> Mapping[str, Any]:

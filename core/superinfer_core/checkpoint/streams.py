@@ -1,6 +1,8 @@
 """Which blocks each stream consists of, in order: what can be restored of it without a gap. Pure.
 
-A stream is one choice of one request, by its number (see superinfer_proto.slab.stream_of).
+A stream is one choice of one request, by its number (see superinfer_proto.slab.stream_of). Beside whole
+blocks it may have one tail: the block after them as far as it was filled. Another tail, and the whole block,
+take its place.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ class StreamBook:
     def __init__(self, most_streams: int = 1 << 14) -> None:
         self._most = most_streams
         self._streams: dict[int, dict[int, bytes]] = {}
+        self._tails: dict[int, tuple[int, bytes]] = {}
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -22,17 +25,29 @@ class StreamBook:
     def __iter__(self) -> Iterator[int]:
         return iter(self._streams)
 
-    def put(self, stream: int, ordinal: int, block_hash: bytes) -> None:
-        """The stream's block number `ordinal`; the oldest stream goes where there are too many."""
+    def put(self, stream: int, ordinal: int, block_hash: bytes, *, tail: bool = False) -> bytes | None:
+        """The stream's block number `ordinal`; the oldest stream goes where there are too many.
+
+        Answers the tail whose place it takes, if there was one.
+        """
         blocks = self._streams.get(stream)
         if blocks is None:
             if len(self._streams) >= self._most:
-                del self._streams[next(iter(self._streams))]
+                self.end(next(iter(self._streams)))
             blocks = self._streams[stream] = {}
-        blocks[ordinal] = block_hash
+        before = self._tails.get(stream)
+        if tail:
+            self._tails[stream] = (ordinal, block_hash)
+        else:
+            blocks[ordinal] = block_hash
+            if before is None or ordinal < before[0]:
+                return None
+            del self._tails[stream]
+        return before[1] if before is not None and before[1] != block_hash else None
 
     def end(self, stream: int) -> bool:
         """Forget a stream; whether it was there."""
+        self._tails.pop(stream, None)
         return self._streams.pop(stream, None) is not None
 
     def prune(self, held: Callable[[bytes], bool]) -> None:
@@ -43,7 +58,7 @@ class StreamBook:
             if (first := blocks.get(0)) is not None and not held(first)
         ]
         for stream in gone:
-            del self._streams[stream]
+            self.end(stream)
 
     def contiguous(self, stream: int, held: Callable[[bytes], bool], start: int = 0) -> list[bytes]:
         """Blocks from `start` on until one is missing or not held."""
@@ -52,3 +67,9 @@ class StreamBook:
         while (block_hash := blocks.get(start + len(found))) is not None and held(block_hash):
             found.append(block_hash)
         return found
+
+    def held(self, stream: int, held: Callable[[bytes], bool], start: int = 0) -> list[bytes]:
+        """The same, and the tail after them, if it is held."""
+        found = self.contiguous(stream, held, start)
+        ordinal, block_hash = self._tails.get(stream, (-1, b""))
+        return [*found, block_hash] if ordinal == start + len(found) and held(block_hash) else found

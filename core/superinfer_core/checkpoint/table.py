@@ -115,6 +115,16 @@ class BlockTable(Generic[Stream]):
             if not block.needed_by:
                 self._unneeded[block.block_hash] = until
 
+    def untie(self, block_hash: bytes, stream: Stream, until: float) -> None:
+        """A stream does not need this one any more; where nobody else does, it stays until `until`."""
+        block = self._blocks.get(block_hash)
+        if block is None or stream not in block.needed_by:
+            return
+        del block.needed_by[stream]
+        self._streams[stream].remove(block)
+        if not block.needed_by:
+            self._unneeded[block_hash] = until
+
     def expired(self, now: float, most: int | None = None) -> list[int]:
         """Forget what nobody needs and whose time is over, at most so many; answers the slots to clear."""
         over = [key for key, until in self._unneeded.items() if until <= now and self._blocks[key].written]

@@ -124,3 +124,38 @@ def test_streams_are_bounded():
     for stream in range(5):
         book.put(stream, 0, b"x")
     assert list(book) == [2, 3, 4]
+
+
+def test_what_one_stream_unties_stays_while_another_needs_it():
+    table = BlockTable(2)
+    filled(table, "a", [b"1", b"2"])
+    filled(table, "b", [b"1"])
+    table.untie(b"1", "a", 0.0)
+    assert table.expired(10.0) == []
+    table.untie(b"1", "b", 5.0)
+    table.untie(b"1", "b", 0.0)
+    assert table.expired(4.0) == []
+    assert table.expired(5.0) == [0]
+    table.release("a", 0.0)
+    assert table.expired(10.0) == [1]
+
+
+def test_a_tail_follows_whole_blocks_until_another_takes_its_place():
+    book = StreamBook()
+
+    def held(block_hash):
+        return block_hash != b"gone"
+
+    assert book.put(7, 0, b"0") is None
+    assert book.put(7, 1, b"half", tail=True) is None
+    assert book.held(7, held) == [b"0", b"half"]
+    assert book.contiguous(7, held) == [b"0"]
+    assert book.held(7, held, 2) == []
+    assert book.put(7, 1, b"half", tail=True) is None, "said twice"
+    assert book.put(7, 1, b"more", tail=True) == b"half"
+    assert book.put(7, 1, b"1") == b"more"
+    assert book.held(7, held) == [b"0", b"1"]
+    book.put(7, 2, b"gone", tail=True)
+    assert book.held(7, held) == [b"0", b"1"]
+    assert book.end(7)
+    assert book.held(7, held) == []

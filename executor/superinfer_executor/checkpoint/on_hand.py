@@ -6,13 +6,14 @@ forgotten and counted. Scheduler's thread.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from superinfer_core.checkpoint.table import Need
 from superinfer_executor.checkpoint.store_index import StoreIndex
 from superinfer_executor.checkpoint.table import SlotTable
+from superinfer_executor.checkpoint.tails import Tail
 from superinfer_proto.slab import Counter, Slab, seal_of
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,17 @@ class OnHand:
             found.append(held)
         return found
 
+    def first_of(self, reader: Reader, tails: Iterable[Tail]) -> tuple[Tail, Held] | None:
+        """The first tail that is on hand; `contiguous` was asked before."""
+        right = self._right.setdefault(reader.request_id, set())
+        for tail in tails:
+            held = self._own(reader, tail.name, right) or self._take_over(
+                reader, tail.name, tail.ordinal, right
+            )
+            if held is not None:
+                return tail, held
+        return None
+
     def released(self, request_id: str) -> None:
         """Nothing is wanted for this request any more, or it has what it wanted."""
         self._right.pop(request_id, None)
@@ -105,7 +117,9 @@ class OnHand:
                 self._damaged()
             self.table.drop(block_hash)
             return None
-        sequence = self.slab.publish(slot, block_hash, header.seal, reader.stream, ordinal)
+        sequence = self.slab.publish(
+            slot, block_hash, header.seal, reader.stream, ordinal, tail_tokens=header.tail_tokens
+        )
         self.table.written([block_hash])
         right.add((slot, sequence))
         return Held(slot, sequence, block_hash)

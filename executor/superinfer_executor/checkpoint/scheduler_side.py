@@ -21,6 +21,7 @@ from superinfer_executor.checkpoint.settings import CheckpointSettings
 from superinfer_executor.checkpoint.step import Load, Reference, Save, StepPlan, StepReport
 from superinfer_executor.checkpoint.store_index import StoreIndex
 from superinfer_executor.checkpoint.table import SlotTable, engine_slabs
+from superinfer_executor.checkpoint.tails import Tail, tail_of, tails_wanted
 from superinfer_executor.plugin.request_slo import NO_PROMISE, RANK
 from superinfer_proto.slab import Slab, SlabShape, stream_of
 
@@ -39,12 +40,14 @@ class Covered:
 
     Attributes:
         saved: blocks from the first on that were planned for saving.
+        tail: what was saved of the block after them.
         starved: the slab had no room for its next block when it was asked last.
     """
 
     request: Any
     reader: Reader
     saved: int = 0
+    tail: Tail | None = None
     starved: bool = False
 
 
@@ -91,16 +94,23 @@ class SchedulerSide:
         size = self._layout.block_tokens
         first, hashes = computed_tokens // size, self._hashes(request)
         end = min(len(hashes), (request.num_tokens - 1) // size)
-        found = self._on_hand.contiguous(_reader_of(request), hashes, first, end)
+        reader = _reader_of(request)
+        found = self._on_hand.contiguous(reader, hashes, first, end)
+        tokens = len(found) * size
+        if first + len(found) == (request.num_tokens - 1) // size:
+            tail = self._on_hand.first_of(reader, tails_wanted(request, hashes, size))
+            if tail is not None:
+                found.append(tail[1])
+                tokens += tail[0].tokens
         self._announced[request.request_id] = Announced(first, found)
-        return len(found) * size
+        return tokens
 
     def allocated(self, request: "Request", external_tokens: int) -> None:
         """The scheduler has given the request room for this much of what was announced."""
         self._on_hand.released(request.request_id)
         announced = self._announced.pop(request.request_id, None)
         if announced is not None and external_tokens > 0:
-            blocks = external_tokens // self._layout.block_tokens
+            blocks = -(-external_tokens // self._layout.block_tokens)
             self._loads[request.request_id] = Announced(announced.first_block, announced.found[:blocks])
 
     def _hashes(self, request: "Request") -> Sequence[bytes]:
@@ -145,8 +155,6 @@ class SchedulerSide:
                 done = min(done, len(self._hashes(covered.request)))
                 if done > covered.saved:
                     filled[request_id] = done
-        if not filled:
-            return
         unsaved = [
             Unsaved(name, self._covered[name].reader.rank, done - self._covered[name].saved)
             for name, done in filled.items()
@@ -154,6 +162,10 @@ class SchedulerSide:
         shares = share_out(unsaved, self._step_blocks)
         for request_id, done in filled.items():
             self._plan_saves_of(plan, output, request_id, done, shares.get(request_id, 0))
+        for request_id, tokens in output.num_scheduled_tokens.items():
+            covered = self._covered.get(request_id)
+            if covered is not None:
+                self._plan_tail(plan, output, covered, covered.request.num_computed_tokens + tokens)
 
     def _plan_saves_of(
         self, plan: StepPlan, output: "SchedulerOutput", request_id: str, done: int, room: int
@@ -179,6 +191,34 @@ class SchedulerSide:
             else:
                 plan.saves.append(Save(block_ids[ordinal], place.slot, block_hash, reader.stream, ordinal))
                 room -= 1
+
+    def _plan_tail(
+        self, plan: StepPlan, output: "SchedulerOutput", covered: Covered, computed_tokens: int
+    ) -> None:
+        """One tail of each block, once; it goes when the block is full."""
+        reader, tail = covered.reader, covered.tail
+        if tail is not None:
+            if tail.ordinal >= covered.saved:
+                return
+            self._table.untie(tail.name, reader.request_id)
+            covered.tail = None
+            self._wake.set()
+        if covered.starved or len(plan.saves) >= self._step_blocks:
+            return
+        hashes = self._hashes(covered.request)
+        tail = tail_of(covered.request, hashes, computed_tokens, self._layout.block_tokens)
+        if tail is None or tail.ordinal != covered.saved:
+            return
+        place = self._table.need(tail.name, reader.request_id, reader.rank)
+        if place.need is Need.NO_ROOM:
+            return
+        covered.tail = tail
+        if place.need is Need.THERE:
+            plan.saves.append(Reference(place.slot, reader.stream, tail.ordinal))
+        else:
+            block_id = self._block_ids(output, reader.request_id)[tail.ordinal]
+            save = Save(block_id, place.slot, tail.name, reader.stream, tail.ordinal, tail.tokens)
+            plan.saves.append(save)
 
     @staticmethod
     def _block_ids(output: "SchedulerOutput", request_id: str) -> list[int]:

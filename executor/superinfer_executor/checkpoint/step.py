@@ -17,13 +17,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Cache block to slot."""
+    """Cache block to slot; with `tail_tokens` above 0 of a block that has so many."""
 
     block_id: int
     slot: int
     block_hash: bytes
     stream: int
     ordinal: int
+    tail_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

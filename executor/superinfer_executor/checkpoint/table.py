@@ -63,6 +63,11 @@ class SlotTable:
             if slot is not None:
                 self._slab.erase(slot)
 
+    def untie(self, block_hash: bytes, request_id: str) -> None:
+        """A request does not need this one any more; it is erased soon where nobody else does."""
+        with self._lock:
+            self._table.untie(block_hash, request_id, 0.0)
+
     def release(self, request_id: str, until_s: float) -> None:
         """A request has ended; what only it needed stays until `until_s`."""
         with self._lock:

@@ -80,7 +80,9 @@ class WorkerSide:
         slab.clear(save.slot)
         self._ready_cache().read(save.block_id, payload)
         seal = seal_of(slab.shape.layout, save.block_hash, payload)
-        slab.publish(save.slot, save.block_hash, seal, save.stream, save.ordinal)
+        slab.publish(
+            save.slot, save.block_hash, seal, save.stream, save.ordinal, tail_tokens=save.tail_tokens
+        )
         self._saved.append(save.block_hash)
 
     @staticmethod

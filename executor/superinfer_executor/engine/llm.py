@@ -99,6 +99,7 @@ class StepwiseLLM(AsyncLLM):  # type: ignore[misc]
                     open_choices -= 1
                 output.finished = not open_choices
                 owner.told(number, output, replayed=replayed)
+                _cap_cached_tokens(output)
                 if owner.streams:
                     yield output
                 else:
@@ -179,6 +180,12 @@ class StepwiseLLM(AsyncLLM):  # type: ignore[misc]
         """Abort after a failure that is reported already."""
         if engine_ids and not self.errored:
             await self.abort(engine_ids, internal=True)
+
+
+def _cap_cached_tokens(output: Any) -> None:
+    """Clients are told of cached tokens of their prompt; of a resumed request more may be cached."""
+    if output.num_cached_tokens is not None:
+        output.num_cached_tokens = min(output.num_cached_tokens, len(output.prompt_token_ids or ()))
 
 
 def _joined(whole: Any, output: Any) -> Any:

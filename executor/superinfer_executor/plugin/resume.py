@@ -104,9 +104,10 @@ class ResumeMixin(VllmScheduler):  # type: ignore[misc]
         self._without_prefill_stats.discard(request_id)
         request = self.requests[request_id]
         stats = PrefillStats()
+        # Delivered tokens are computed like a prompt's: what is cached of them counts, too.
         stats.set(
-            num_prompt_tokens=request.num_prompt_tokens,
-            num_local_cached_tokens=min(computed_tokens, request.num_prompt_tokens),
+            num_prompt_tokens=request.num_tokens,
+            num_local_cached_tokens=computed_tokens,
             num_external_cached_tokens=0,
         )
         request.prefill_stats = stats

@@ -32,6 +32,22 @@ def test_blocks_come_from_the_slab_and_the_tokens_are_the_same(engine: Any, prom
     assert engine.computed["cut"] == [416]
 
 
+@pytest.mark.parametrize(
+    ("delivered", "computed"),
+    [(40, 416), (50, 416 + 16), (58, 416 + 16), (59, 416 + 16)],
+    ids=["before half a block", "just after", "near its end", "at the last token"],
+)
+def test_half_of_an_unfinished_block_comes_too(
+    engine: Any, prompt_of: Any, delivered: int, computed: int
+) -> None:
+    """386 tokens of the prompt and 30 delivered ones are whole blocks."""
+    whole = engine.alone("whole", prompt_of(386), max_tokens=60, **SAMPLED)
+    engine.forget_cache()
+    rest = engine.alone("cut", prompt_of(386), max_tokens=60, resume_token_ids=whole[:delivered], **SAMPLED)
+    assert whole[:delivered] + rest == whole
+    assert engine.computed["cut"] == [computed]
+
+
 def test_at_least_one_token_is_left_to_compute(engine: Any, prompt_of: Any) -> None:
     whole = engine.alone("whole", prompt_of(128), max_tokens=4)
     engine.forget_cache()

@@ -12,8 +12,15 @@ GOLD, SILVER, BRONZE = {"slo_rank": 0}, {"slo_rank": 1}, {"slo_rank": 2}
 
 
 def blocks_of(engine: Any, name: str) -> list[int]:
-    """Numbers of the blocks that are saved for a request."""
-    return sorted(header.ordinal for _, header in engine.slab.scan() if header.stream == stream_of(name, 0))
+    """Numbers of the whole blocks that are saved for a request."""
+    found = [header for _, header in engine.slab.scan() if header.stream == stream_of(name, 0)]
+    return sorted(header.ordinal for header in found if not header.tail_tokens)
+
+
+def tails_of(engine: Any, name: str) -> list[tuple[int, int]]:
+    """Numbers of the blocks that are saved in part, and how many tokens of each."""
+    found = [header for _, header in engine.slab.scan() if header.stream == stream_of(name, 0)]
+    return [(header.ordinal, header.tail_tokens) for header in found if header.tail_tokens]
 
 
 def test_every_block_is_saved_in_the_step_that_fills_it(engine: Any, prompt_of: Any) -> None:
@@ -27,6 +34,23 @@ def test_every_block_is_saved_in_the_step_that_fills_it(engine: Any, prompt_of: 
     assert blocks_of(engine, "r") == [0, 1, 2, 3], "128 tokens computed"
     for slot, header in engine.slab.scan():
         assert header.seal == seal_of(engine.slab.shape.layout, header.block_hash, engine.slab.payload(slot))
+
+
+def test_half_a_block_is_saved_once_and_goes_when_the_block_is_full(engine: Any, prompt_of: Any) -> None:
+    before = engine.counted(Counter.SAVED_BLOCKS)
+    engine.submit("r", prompt_of(100), max_tokens=60)
+    for _ in range(12):
+        engine.step()
+    assert tails_of(engine, "r") == []
+    for _ in range(15):
+        engine.step()
+        assert tails_of(engine, "r") == [(3, 16)]
+    engine.step()
+    engine.step()
+    assert blocks_of(engine, "r") == [0, 1, 2, 3]
+    engine.connector._scheduling._table.erase_expired(1.0)
+    assert tails_of(engine, "r") == []
+    assert engine.counted(Counter.SAVED_BLOCKS) == before + 5
 
 
 def test_a_block_that_is_there_is_not_saved_again(engine: Any, prompt_of: Any) -> None:

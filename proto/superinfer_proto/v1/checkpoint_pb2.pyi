@@ -7,18 +7,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Increment(_message.Message):
-    __slots__ = ("block_hash", "payload", "seal", "stream", "ordinal")
+    __slots__ = ("block_hash", "payload", "seal", "stream", "ordinal", "tail_tokens")
     BLOCK_HASH_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SEAL_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     ORDINAL_FIELD_NUMBER: _ClassVar[int]
+    TAIL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     block_hash: bytes
     payload: bytes
     seal: int
     stream: int
     ordinal: int
-    def __init__(self, block_hash: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., seal: _Optional[int] = ..., stream: _Optional[int] = ..., ordinal: _Optional[int] = ...) -> None: ...
+    tail_tokens: int
+    def __init__(self, block_hash: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., seal: _Optional[int] = ..., stream: _Optional[int] = ..., ordinal: _Optional[int] = ..., tail_tokens: _Optional[int] = ...) -> None: ...
 
 class ReplicateBatch(_message.Message):
     __slots__ = ("executor", "session", "sequence", "layout", "increments", "ended")

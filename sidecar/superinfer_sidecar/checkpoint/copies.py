@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from superinfer_proto.slab import Slot
 from superinfer_proto.v1 import checkpoint_pb2
 from superinfer_sidecar.checkpoint.counters import CheckpointCounters, Rejected
 from superinfer_sidecar.checkpoint.increments import Increment
@@ -19,7 +20,7 @@ BATCH_BYTES: Final = 2 << 20
 WINDOW_BYTES: Final = 16 << 20
 """Sent and not acknowledged: beyond it we wait, however much there is to send."""
 _MOST_IN_BATCH: Final = 1024
-Read = Callable[[bytes], "tuple[int, bytes] | None"]
+Read = Callable[[bytes], "tuple[Slot, bytes] | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +76,18 @@ class Copies:
         size = 0
         while self._waiting and len(increments) < _MOST_IN_BATCH:
             increment = self._waiting[0]
-            found: tuple[int, bytes] | None = (0, b"")
+            seal, payload = 0, b""
             if increment.block_hash not in self._known:
                 if increments and size >= min(most_bytes, BATCH_BYTES):
                     break
                 found = read(increment.block_hash)
+                if found is None:
+                    self._waiting.popleft()
+                    # A tail whose block is full by now is not missed.
+                    self._counters.rejected[Rejected.GONE] += not increment.tail_tokens
+                    continue
+                seal, payload = found[0].seal, found[1]
             self._waiting.popleft()
-            if found is None:
-                self._counters.rejected[Rejected.GONE] += 1
-                continue
-            seal, payload = found
             size += len(payload)
             increments.append(increment)
             message.increments.add(
@@ -93,6 +96,7 @@ class Copies:
                 seal=seal,
                 stream=increment.stream,
                 ordinal=increment.ordinal,
+                tail_tokens=increment.tail_tokens,
             )
             self._know(increment.block_hash)
         ended = tuple(self._ended)

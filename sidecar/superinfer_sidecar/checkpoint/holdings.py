@@ -19,19 +19,24 @@ class Holdings:
         return len(self._hashes(layout, stream, 0))
 
     def increments(self, layout: str, stream: int, first: int) -> Iterator[checkpoint_pb2.Increment]:
-        """The blocks from `first` on, as far as they can be read."""
-        for ordinal, block_hash in enumerate(self._hashes(layout, stream, first), first):
+        """The blocks from `first` on and the tail after them, as far as they can be read."""
+        for ordinal, block_hash in enumerate(self._hashes(layout, stream, first, tail=True), first):
             found = self._increments.read(block_hash) or self._store.read(block_hash)
             if found is None:
                 return
-            seal, payload = found
+            header, payload = found
             yield checkpoint_pb2.Increment(
-                block_hash=block_hash, payload=payload, seal=seal, stream=stream, ordinal=ordinal
+                block_hash=block_hash,
+                payload=payload,
+                seal=header.seal,
+                stream=stream,
+                ordinal=ordinal,
+                tail_tokens=header.tail_tokens,
             )
 
-    def _hashes(self, layout: str, stream: int, first: int) -> list[bytes]:
+    def _hashes(self, layout: str, stream: int, first: int, *, tail: bool = False) -> list[bytes]:
         books = [
-            source.streams.contiguous(stream, self._has, first)
+            (source.streams.held if tail else source.streams.contiguous)(stream, self._has, first)
             for source in (self._increments, self._store)
             if source.slab is not None and source.slab.shape.layout == layout
         ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from superinfer_core.checkpoint.streams import StreamBook
-from superinfer_proto.slab import Slab, SlabInvalid, has_writer
+from superinfer_proto.slab import Slab, SlabInvalid, Slot, has_writer
 from superinfer_proto.slab_follower import Noted, SlabFile, SlabFollower
 from superinfer_sidecar.checkpoint.counters import CheckpointCounters
 
@@ -20,13 +20,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """One stream needs one block, which is in that slot."""
+    """One stream needs one block, which is in that slot; `tail_tokens` above 0: it is not full."""
 
     stream: int
     ordinal: int
     block_hash: bytes
     slot: int
     sequence: int
+    tail_tokens: int = 0
 
 
 class Increments:
@@ -57,7 +58,7 @@ class Increments:
             return
         self._counters.seen_blocks += sum(each.stored for each in noted)
         for each in noted:
-            self.streams.put(each.stream, each.ordinal, each.block_hash)
+            self.streams.put(each.stream, each.ordinal, each.block_hash, tail=each.tail_tokens > 0)
         self._on_new([_increment(each) for each in noted])
 
     @property
@@ -69,25 +70,24 @@ class Increments:
         """Whether the block can be read now."""
         return self._follower.find(block_hash) is not None
 
-    def read(self, block_hash: bytes) -> tuple[int, bytes] | None:
-        """Seal and payload of a block, if it is there and whole."""
+    def read(self, block_hash: bytes) -> tuple[Slot, bytes] | None:
+        """Header and payload of a block, if it is there and undamaged."""
         place, slab = self._follower.find(block_hash), self.slab
         if place is None or slab is None:
             return None
         found = slab.copy_of(*place)
-        if found is None or found[0].block_hash != block_hash:
-            return None
-        return found[0].seal, found[1]
+        return None if found is None or found[0].block_hash != block_hash else found
 
     def live(self) -> list[Increment]:
         """Everything streams need that is still there, stream by stream, in order."""
         found = []
         for stream in self.streams:
-            for ordinal, block_hash in enumerate(self.streams.contiguous(stream, self.has)):
+            for ordinal, block_hash in enumerate(self.streams.held(stream, self.has)):
                 place = self._follower.find(block_hash)
-                if place is None:
+                header = None if place is None or self.slab is None else self.slab.read(place[0])
+                if place is None or header is None:
                     break
-                found.append(Increment(stream, ordinal, block_hash, *place))
+                found.append(Increment(stream, ordinal, block_hash, *place, header.tail_tokens))
         return found
 
     def end(self, streams: Iterable[int]) -> None:
@@ -130,4 +130,5 @@ class Increments:
 
 
 def _increment(noted: Noted) -> Increment:
-    return Increment(noted.stream, noted.ordinal, noted.block_hash, noted.slot, noted.sequence)
+    place = (noted.slot, noted.sequence)
+    return Increment(noted.stream, noted.ordinal, noted.block_hash, *place, noted.tail_tokens)

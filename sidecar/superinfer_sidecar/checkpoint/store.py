@@ -13,7 +13,7 @@ from typing import Final
 
 from superinfer_core.checkpoint.streams import StreamBook
 from superinfer_core.checkpoint.table import BlockTable, Need
-from superinfer_proto.slab import Slab, SlabInvalid, SlabShape, seal_of
+from superinfer_proto.slab import Slab, SlabInvalid, SlabShape, Slot, seal_of
 from superinfer_proto.v1 import checkpoint_pb2
 from superinfer_sidecar.checkpoint.counters import CheckpointCounters, Rejected
 
@@ -76,7 +76,7 @@ class Store:
                 slab.erase(slot)
                 continue
             self._sequences[header.block_hash] = header.sequence
-            self.streams.put(header.stream, header.ordinal, header.block_hash)
+            self.streams.put(header.stream, header.ordinal, header.block_hash, tail=header.tail_tokens > 0)
 
     def put(self, increment: checkpoint_pb2.Increment, layout: str, holder: Hashable) -> Rejected | None:
         """Keep one increment for a holder; why not, otherwise. Repeats change nothing."""
@@ -89,7 +89,7 @@ class Store:
         slab, block_hash = self.slab, increment.block_hash
         if slab is None or slab.shape.layout != layout:
             return Rejected.FOREIGN
-        if not 0 < len(block_hash) <= 32 or increment.ordinal >= 1 << 24:
+        if not 0 < len(block_hash) <= 32 or increment.ordinal >= 1 << 24 or increment.tail_tokens >= 1 << 16:
             return Rejected.MALFORMED
         slot = self._readable(block_hash)
         if slot is None:
@@ -105,10 +105,17 @@ class Store:
             return Rejected.NO_ROOM
         if place.need is Need.GIVEN:
             self._write(slab, place.slot, increment, evicted=place.evicted)
-        self.streams.put(increment.stream, increment.ordinal, block_hash)
         self._holders.setdefault(increment.stream, set()).add(holder)
+        self._note(increment.stream, increment.ordinal, block_hash, tail=increment.tail_tokens > 0)
         self._ending.pop((holder, increment.stream), None)
         return None
+
+    def _note(self, stream: int, ordinal: int, block_hash: bytes, *, tail: bool) -> None:
+        """Enter it into the stream; the tail whose place it takes goes."""
+        superseded = self.streams.put(stream, ordinal, block_hash, tail=tail)
+        if superseded is not None:
+            for holder in self._holders.get(stream, ()):
+                self._table.untie(superseded, (holder, stream), self._clock_s())
 
     def _write(self, slab: Slab, slot: int, increment: checkpoint_pb2.Increment, *, evicted: bool) -> None:
         if evicted:
@@ -117,7 +124,14 @@ class Store:
         slab.clear(slot)
         slab.payload(slot)[:] = increment.payload
         block_hash = increment.block_hash
-        sequence = slab.publish(slot, block_hash, increment.seal, increment.stream, increment.ordinal)
+        sequence = slab.publish(
+            slot,
+            block_hash,
+            increment.seal,
+            increment.stream,
+            increment.ordinal,
+            tail_tokens=increment.tail_tokens,
+        )
         self._sequences[block_hash] = sequence
         self._table.written([block_hash])
 
@@ -141,8 +155,8 @@ class Store:
         self.slab.erase(slot)
         return None
 
-    def read(self, block_hash: bytes) -> tuple[int, bytes] | None:
-        """Seal and payload of a block, if it is there and whole."""
+    def read(self, block_hash: bytes) -> tuple[Slot, bytes] | None:
+        """Header and payload of a block, if it is there and undamaged."""
         slot = self._readable(block_hash)
         if slot is None or self.slab is None:
             return None
@@ -152,7 +166,7 @@ class Store:
             self._table.drop(block_hash)
             self.slab.erase(slot)
             return None
-        return found[0].seal, found[1]
+        return found
 
     def end(self, holder: Hashable, stream: int, *, after_s: float = 0.0) -> None:
         """A holder needs a stream no more, from `after_s` on."""

@@ -41,7 +41,9 @@ class Writer:
         self.slab = Slab.adopt(path, SlabShape(layout, PAYLOAD_BYTES, slots), generation=1)
         self._next = 0
 
-    def save(self, request_id: str, ordinal: int, *, salt: str = "", choice: int = 0) -> bytes:
+    def save(
+        self, request_id: str, ordinal: int, *, salt: str = "", choice: int = 0, tail_tokens: int = 0
+    ) -> bytes:
         """One block of a request; the same request and salt give the same content."""
         block_hash = hash_of(salt, request_id, ordinal)
         slot = self._next % self.slab.shape.slots
@@ -50,7 +52,8 @@ class Writer:
         payload = payload_of(block_hash)
         self.slab.payload(slot)[:] = payload
         seal = seal_of(self.slab.shape.layout, block_hash, payload)
-        self.slab.publish(slot, block_hash, seal, stream_of(request_id, choice), ordinal)
+        stream = stream_of(request_id, choice)
+        self.slab.publish(slot, block_hash, seal, stream, ordinal, tail_tokens=tail_tokens)
         return block_hash
 
     def refer(self, request_id: str, ordinal: int, block_hash: bytes) -> None:

@@ -18,9 +18,9 @@ async def test_new_blocks_reach_a_peer_and_the_report_says_where_they_are(pool, 
     first, second = await paired(pool, tools)
     hashes = [first.writer.save("r", number) for number in range(5)]
     await tools.until(lambda: held(second, tools, "r") == hashes, "the copies")
-    seal, payload = second.unit.store.read(hashes[3])
+    header, payload = second.unit.store.read(hashes[3])
     assert payload == tools.payload_of(hashes[3])
-    assert seal == tools.seal_of(tools.layout, hashes[3], payload)
+    assert header.seal == tools.seal_of(tools.layout, hashes[3], payload)
     await tools.until(lambda: first.loads[-1].checkpoint_peers == ["a", "b"], "the report to say so")
     await tools.until(lambda: first.unit.replicator.lag_blocks == 0, "no lag")
 
@@ -39,6 +39,20 @@ async def test_a_block_two_requests_share_travels_once_and_stays_while_one_needs
     second.unit.store.expire()
     assert not second.unit.store.has(shared)
     assert second.counters.erased_blocks == 1
+
+
+async def test_a_tail_travels_until_its_block_is_full(pool, tools):
+    first, second = await paired(pool, tools)
+    stream, store = tools.stream_of("r", 0), second.unit.store
+    whole = first.writer.save("r", 0)
+    tail = first.writer.save("r", 1, salt="half", tail_tokens=16)
+    await tools.until(lambda: store.streams.held(stream, store.has) == [whole, tail], "the tail")
+    assert held(second, tools, "r") == [whole], "it is no whole block"
+    full = first.writer.save("r", 1)
+    await tools.until(lambda: store.streams.held(stream, store.has) == [whole, full], "the block")
+    store.expire()
+    assert not store.has(tail)
+    assert second.counters.rejected.total() == 0
 
 
 async def test_a_peer_that_was_away_gets_what_it_lacks_once_it_is_back(pool, tools):
