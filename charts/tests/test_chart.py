@@ -192,9 +192,23 @@ def test_autoscaling_and_a_fixed_number_do_not_fight(chart: Chart) -> None:
     assert "replicas" not in scaled["spec"]
 
 
-def test_there_is_one_operator_at_a_time(chart: Chart) -> None:
+def test_a_new_operator_stands_by_before_the_old_one_goes(chart: Chart) -> None:
     spec = chart.render().one("Deployment", "superinfer-operator")["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert spec["replicas"] == 1
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_two_operators_are_on_two_nodes_and_drained_one_at_a_time(chart: Chart) -> None:
+    rendered = chart.render("operator.replicas=2")
+    deployment = rendered.one("Deployment", "superinfer-operator")["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["template"]["spec"]["topologySpreadConstraints"][0]["topologyKey"] == (
+        "kubernetes.io/hostname"
+    )
+    budget = rendered.one("PodDisruptionBudget", "superinfer-operator")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= deployment["template"]["metadata"]["labels"].items()
+    assert "PodDisruptionBudget/superinfer-operator" not in chart.render().names
 
 
 def test_the_hook_runs_before_uninstallation_and_is_understood(chart: Chart) -> None:

@@ -50,6 +50,13 @@ def test_the_operator_s_rights(chart: Chart) -> None:
     }
 
 
+def test_the_operator_may_stand_for_election_and_touch_no_other_lease(chart: Chart) -> None:
+    assert rules(chart.render(), "Role", "superinfer-operator") == {
+        "coordination.k8s.io/leases": ["create"],
+        "coordination.k8s.io/leases[superinfer-operator]": ["get", "patch"],
+    }
+
+
 def test_where_namespaces_are_named_secrets_are_the_operator_s_only_there(chart: Chart) -> None:
     rendered = chart.render("secrets.namespaces={shop,bank}")
     assert "core/secrets" not in rules(rendered, "ClusterRole", "superinfer-operator")
@@ -59,7 +66,9 @@ def test_where_namespaces_are_named_secrets_are_the_operator_s_only_there(chart:
         if role["metadata"]["name"] == "superinfer-operator"
     }
     secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": [*READ, "create", "patch"]}
-    assert roles == {namespace: [secrets] for namespace in ("bank", "shop", NAMESPACE)}
+    assert roles["bank"] == roles["shop"] == [secrets]
+    assert roles[NAMESPACE][0] == secrets
+    assert set(roles) == {"bank", "shop", NAMESPACE}
     bound = [b for b in rendered.all("RoleBinding") if b["roleRef"]["name"] == "superinfer-operator"]
     assert {binding["metadata"]["namespace"] for binding in bound} == set(roles)
 

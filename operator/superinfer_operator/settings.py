@@ -19,6 +19,7 @@ class OperatorSettings:
         pace: of the reconcile loop.
         writes_at_once: requests to the API server that may be under way together.
         manage_certificates: issue and rotate certificates; off where somebody else does.
+        candidate: stands for election under this name, for the replicas of an operator; "" leads alone.
         secret_namespaces: where Secrets may be read and written; None everywhere.
         repack: move running executors, a few at a time, to make room for those that have none.
         follow_mig_advice: tell idle nodes' MIG managers the layouts that would make room, one at a time.
@@ -32,6 +33,7 @@ class OperatorSettings:
     pace: Pace = field(default_factory=Pace)
     writes_at_once: int = 16
     manage_certificates: bool = True
+    candidate: str = ""
     secret_namespaces: frozenset[str] | None = None
     follow_mig_advice: bool = False
     repack: bool = False

@@ -60,6 +60,18 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
 
+{{/* Replicas on different nodes and in different zones, where there are some. */}}
+{{- define "superinfer.spread" -}}
+{{- $selector := include "superinfer.selector" . }}
+{{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+- maxSkew: 1
+  topologyKey: {{ . }}
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels: {{- $selector | nindent 6 }}
+{{- end }}
+{{- end }}
+
 {{- define "superinfer.podIdentity" -}}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("tls", "on", "mutual TLS between ingresses and sidecars", ("on", "off"))
     flag("certificates", "on", "issue the certificates; off where somebody else does", ("on", "off"))
     flag("secret-namespaces", "", "namespaces of pools and keys, with commas between them; none: all of them")
+    flag("elect", "on", "elect one of several operators; off where there is never another", ("on", "off"))
     flag("repack", "off", "move running executors to make room for those that have none", ("on", "off"))
     flag(
         "mig-config",
@@ -97,20 +99,27 @@ def run_command(args: argparse.Namespace) -> RunCommand:
         node_grace_s=_number("node-grace-s", args.node_grace_s),
         hold_down_s=_number("hold-down-s", args.hold_down_s),
     )
+    instance = os.environ.get("POD_NAME", "superinfer-operator")
     settings = OperatorSettings(
         namespace=args.namespace,
-        instance=os.environ.get("POD_NAME", "superinfer-operator"),
+        instance=instance,
         pods=pods,
         planner=planner,
         pace=Pace(),
         writes_at_once=max(1, int(_number("writes-at-once", args.writes_at_once))),
         manage_certificates=args.certificates == "on",
+        candidate=_candidate(instance) if args.elect == "on" else "",
         secret_namespaces=covered,
         follow_mig_advice=args.mig_config == "on",
         repack=args.repack == "on",
     )
     port = int(_number("port", args.port))
     return RunCommand(settings, args.kubeconfig, args.host, port, args.log_level)
+
+
+def _candidate(instance: str) -> str:
+    """A pod is one process at a time, which may go on with its lease; outside of one nobody knows."""
+    return f"{instance}_{os.environ.get('POD_UID') or secrets.token_hex(8)}"
 
 
 def _names(text: str) -> tuple[str, ...]:

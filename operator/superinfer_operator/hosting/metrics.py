@@ -24,8 +24,10 @@ class OperatorCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Everything, as it is now."""
         yield from self._rounds()
-        yield from self._pools()
-        yield from self._contracts()
+        # Several replicas are one operator: what they say together must not count anything twice.
+        if self._runtime.leads:
+            yield from self._pools()
+            yield from self._contracts()
 
     def _rounds(self) -> Iterable[Metric]:
         runtime, loop = self._runtime, self._runtime.loop
@@ -34,6 +36,7 @@ class OperatorCollector(Collector):
         yield _counter("api_requests", "Requests to the API server.", runtime.client.requests)
         yield _counter("writes", "Writes to the API server.", runtime.reconciler.writes)
         yield _gauge("reconcile_seconds", "How long the last round took.", loop.took_s)
+        yield _gauge("leads", "Whether this replica is the one that works.", float(runtime.leads))
         yield _gauge("synced", "Whether everything is known.", float(runtime.cluster.is_synced))
         away = sum(informer.trouble is not None for informer in runtime.cluster.informers)
         yield _gauge("watches_away", "Watches that hear nothing at the moment.", away)

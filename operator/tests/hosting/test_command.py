@@ -33,6 +33,17 @@ def test_secrets_are_everywhere_or_where_it_is_said_and_in_its_own_namespace():
     assert elsewhere.pods.tls_namespaces is None, "pools anywhere may bring certificates of their own"
 
 
+def test_a_pod_keeps_its_candidate_s_name_and_a_process_outside_of_one_never_shares_it(monkeypatch):
+    monkeypatch.delenv("POD_UID", raising=False)
+    one, two = (command("--namespace", "si").settings.candidate for _ in range(2))
+    assert one != two
+    monkeypatch.setenv("POD_NAME", "operator-0")
+    monkeypatch.setenv("POD_UID", "u1")
+    one, two = (command("--namespace", "si").settings.candidate for _ in range(2))
+    assert one == two == "operator-0_u1"
+    assert command("--namespace", "si", "--elect", "off").settings.candidate == ""
+
+
 def test_the_environment_stands_in_for_flags_and_a_flag_wins(monkeypatch):
     monkeypatch.setenv("SUPERINFER_OPERATOR_STUB_IMAGE", "registry/stub:1")
     monkeypatch.setenv("POD_NAMESPACE", "si")

@@ -34,6 +34,35 @@ def test_it_is_ready_once_everything_was_looked_at(runtime):
     assert not runtime.ready
 
 
+class TestStandingBy:
+    """A replica that is not elected."""
+
+    @pytest.fixture
+    async def standing_by(self):
+        made = Runtime(NoClient(), OperatorSettings(namespace="system", candidate="a"))
+        for informer in made.cluster.informers:
+            informer.synced.set()
+        return made
+
+    def test_it_is_ready_once_everything_is_known(self, standing_by):
+        assert standing_by.ready
+        standing_by.cluster.pods.synced.clear()
+        assert not standing_by.ready
+
+    def test_once_elected_it_is_ready_after_a_round(self, standing_by):
+        standing_by.election.leads = True
+        assert not standing_by.ready
+
+    def test_it_counts_nothing_that_the_other_counts(self, standing_by):
+        registry = CollectorRegistry()
+        registry.register(OperatorCollector(standing_by))
+        text = generate_latest(registry).decode()
+        assert "superinfer_operator_leads 0.0" in text
+        assert "superinfer_operator_contracts" not in text
+        standing_by.election.leads = True
+        assert "superinfer_operator_contracts" in generate_latest(registry).decode()
+
+
 def test_a_quiet_minute_is_no_reason_to_be_killed(runtime):
     assert runtime.unhealthy() == ""
 
@@ -61,6 +90,7 @@ def test_metrics_are_there_from_the_start(runtime):
     text = generate_latest(registry).decode()
     for line in (
         "superinfer_operator_api_requests_total 7.0",
+        "superinfer_operator_leads 1.0",
         "superinfer_operator_synced 1.0",
         "superinfer_operator_watches_away 0.0",
         'superinfer_operator_contracts{ready="True"} 0.0',

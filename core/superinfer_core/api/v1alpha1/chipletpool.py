@@ -245,7 +245,9 @@ class ChipletPoolSpec(ApiModel):
     replicas: Annotated[int, Field(strict=True, ge=0, le=10_000)] = Field(
         default=1, description="Executors wanted; written by autoscalers through the scale subresource."
     )
-    autoscaling: AutoscalingSpec | None = Field(default=None, description="Bounds for autoscalers.")
+    autoscaling: AutoscalingSpec | None = Field(
+        default=None, description="Bounds of replicas: what is asked for beyond them is told, not done."
+    )
     isolation: Isolation = Field(
         default=Isolation.SHARED, description="What contracts may count on: Shared, Instance or Device."
     )

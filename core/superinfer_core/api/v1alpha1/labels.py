@@ -61,6 +61,8 @@ SIDECAR_CONTAINER: Final = "sidecar"
 CA_SECRET: Final = "superinfer-ca"  # noqa: S105 - the name of a Secret
 INGRESS_TLS_SECRET: Final = "superinfer-ingress-tls"  # noqa: S105 - the name of a Secret
 API_KEYS_SECRET: Final = "superinfer-api-keys"  # noqa: S105 - the name of a Secret
+OPERATOR_LEASE: Final = "superinfer-operator"
+"""Whoever holds it is the operator that works; the others stand by."""
 API_KEYS_ITEM: Final = "keys.yaml"
 ATTAINMENT_CONFIG_MAP_PREFIX: Final = "superinfer-attainment-"
 

@@ -204,7 +204,10 @@ class ChipletPoolStatus(ApiModel):
     conditions: list[ConditionStatus] | None = Field(
         default=None,
         max_length=16,
-        description="Accepted, Placed, Serving (at least one executor serves), and Ready as their summary.",
+        description=(
+            "Accepted, Placed, Serving (at least one executor serves), and Ready as their summary; with "
+            "autoscaling bounds ScalingLimited."
+        ),
         json_schema_extra=map_by("type"),
     )
     observed_generation: Generation | None = Field(
