@@ -18,6 +18,7 @@ KINDS = (
     "penalties",
     "JSON schema",
     "automatic tool",
+    "multi-byte characters",
     "long context",
 )
 

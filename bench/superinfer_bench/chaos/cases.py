@@ -19,6 +19,8 @@ _HERMES_CALL: Final = (
     r'Wait\. <tool_call>\n\{"name": "look_up", "arguments": '
     r'\{"name": "[a-z]{3,6}", "age": [1-9][0-9]\}\}\n</tool_call>'
 )
+_MULTI_BYTE: Final = "[🚀ガ漢é]{12,20}"
+"""Every character is several tokens: nearly every cut is inside one."""
 _MESSAGES: Final = [{"role": "user", "content": "Tell me a story about a harbour, ガンダーラ and 🚀."}]
 _SEEDED: Final[dict[str, Any]] = {"temperature": 0.9, "top_p": 0.95, "seed": 7}
 _JSON_SCHEMA: Final = {"type": "json_schema", "json_schema": {"name": "person", "schema": _SCHEMA}}
@@ -96,6 +98,12 @@ CASES: Final = (
         ignore_eos=False,
         tools=[_TOOL],
         structured_outputs={"regex": _HERMES_CALL},
+    ),
+    _chat(
+        "multi-byte characters",
+        **{**_SEEDED, "max_tokens": 80},
+        ignore_eos=False,
+        structured_outputs={"regex": _MULTI_BYTE},
     ),
     _completion("long context", greedy=True, prompt=_long_prompt(1200), max_tokens=48),
     _completion("one token", greedy=True, max_tokens=1),

@@ -9,7 +9,7 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,6 +150,17 @@ async def wait_for(nodes: Sequence[Node]) -> None:
         if time.monotonic() > deadline_s:
             raise BenchFailed(f"the engines did not start within {START_S:g} s")
         await asyncio.sleep(0.5)
+
+
+def cpu_s(children: Iterable[Child]) -> float:
+    """CPU time that these processes, and all they started, have had."""
+    total = 0.0
+    for child in children:
+        process = psutil.Process(child.pid)
+        for each in (process, *process.children(recursive=True)):
+            times = each.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 def _rss_mb(pid: int) -> float:

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from superinfer_executor.engine.bodies import Body
 
+RESUMING_SCHEDULER: Final = "superinfer"
+"""The one that takes delivered tokens in as output; vLLM's own know of none."""
 NOT_RESUMABLE: Final[Mapping[str, Callable[[Body], bool]]] = {
     "several prompts": lambda body: prompt_count(body) > 1,
     "prompt_logprobs": lambda body: body.request.prompt_logprobs is not None,
@@ -19,8 +21,10 @@ NOT_RESUMABLE: Final[Mapping[str, Callable[[Body], bool]]] = {
 }
 
 
-def why_not_resumable(body: Body) -> str | None:
-    """The name of the first reason a request cannot be resumed exactly, or None."""
+def why_not_resumable(body: Body, scheduler: str) -> str | None:
+    """The name of the first reason a request cannot be resumed exactly on such an engine, or None."""
+    if scheduler != RESUMING_SCHEDULER:
+        return f"scheduler {scheduler}"
     return next((name for name, applies in NOT_RESUMABLE.items() if applies(body)), None)
 
 

@@ -19,10 +19,11 @@ CONCURRENT_RENDERS: Final = 32
 class Renderer:
     """See the module."""
 
-    def __init__(self, surface: OpenAISurface, llm: Any, *, limit_bytes: int) -> None:
+    def __init__(self, surface: OpenAISurface, llm: Any, *, limit_bytes: int, scheduler: str) -> None:
         self._surface = surface
         self._llm = llm
         self._limit_bytes = limit_bytes
+        self._scheduler = scheduler
         self._slots = asyncio.Semaphore(CONCURRENT_RENDERS)
 
     async def render(self, asked: engine_pb2.RenderRequest) -> engine_pb2.Rendered:
@@ -47,7 +48,7 @@ class Renderer:
             max_tokens=max_tokens,
             choices=choices,
             stream=bool(body.request.stream),
-            resumable=why_not_resumable(body) is None,
+            resumable=why_not_resumable(body, self._scheduler) is None,
             min_tokens=_least_tokens(body.request, max_tokens),
         )
 

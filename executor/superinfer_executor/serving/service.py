@@ -40,7 +40,9 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         self.registry = StreamRegistry()
         self._facts: FactsSocket | None = None
         self._limit_bytes = body_limit_bytes(engine.info.max_model_len, engine.max_chars_per_token)
-        self._renderer = Renderer(engine.surface, engine.llm, limit_bytes=self._limit_bytes)
+        self._renderer = Renderer(
+            engine.surface, engine.llm, limit_bytes=self._limit_bytes, scheduler=engine.info.scheduler
+        )
         self._draining = False
         self._breaking: set[asyncio.Task[None]] = set()
         self.dead = asyncio.Event()

@@ -222,13 +222,9 @@ class Stream:
 
     def _check_resumable(self, body: Body) -> None:
         """Going on inexactly would be worse than not going on."""
-        reason = why_not_resumable(body)
+        reason = why_not_resumable(body, self._scheduler)
         if reason is not None:
             raise RequestRefusedError(RefusalCode.NOT_RESUMABLE, f"{reason}: cannot be resumed exactly")
-        if self._scheduler != "superinfer":
-            raise RequestRefusedError(
-                RefusalCode.NOT_RESUMABLE, f"the {self._scheduler} scheduler cannot resume a request"
-            )
         if any(group.choice >= (body.request.n or 1) for group in self._delivered):
             raise RequestRefusedError(
                 RefusalCode.INVALID_REQUEST, "tokens were delivered of a choice the request does not have"

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from superinfer_executor.engine.bodies import parse_body
+from superinfer_executor.engine.resumable import why_not_resumable
 from superinfer_proto.v1 import engine_pb2
 
 pytestmark = pytest.mark.vllm
@@ -184,7 +186,16 @@ async def test_what_cannot_be_resumed_is_declared(engine: Any, wire: Any) -> Non
 def test_the_documentation_lists_what_cannot_be_resumed() -> None:
     section = DOCS.read_text().partition("| not resumable |")[2].partition("\n\n")[0]
     names = set(re.findall(r"^\| ([a-z_ ]+) \|", section, re.MULTILINE))
-    assert names == set(NOT_RESUMABLE) | REFUSED_HERE
+    assert names == set(NOT_RESUMABLE) | REFUSED_HERE | {"scheduler"}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "why"), [("superinfer", None), ("fcfs", "fcfs"), ("priority", "priority")]
+)
+def test_vllms_own_schedulers_resume_nothing(scheduler: str, why: str | None) -> None:
+    body = parse_body(COMPLETIONS, json.dumps({"model": "m", "prompt": "a"}).encode(), limit_bytes=1000)
+    found = why_not_resumable(body, scheduler)
+    assert found is None if why is None else found is not None and why in found
 
 
 JSON_VALUES = st.recursive(
