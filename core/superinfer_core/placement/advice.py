@@ -148,7 +148,7 @@ class _Wishes:
         self._missing = missing
         wanted = sorted((pools[key] for key in missing), key=lambda one: (-_size(one), one.key))
         self._wanted = [(pool, admits(pool, fleet.label_keys)) for pool in wanted]
-        self._size = {pool.key: _size(pool) for pool in wanted}
+        self._pools = pools
         self._known: dict[tuple[int, str, int, bool, bool], tuple[_Offer, ...]] = {}
 
     def offers(self, site: _Site, node: FleetNode) -> tuple[_Offer, ...]:
@@ -170,7 +170,14 @@ class _Wishes:
                 continue
             helped = _helped(layout, site, wanted, self._missing)
             if helped:
-                yield _Offer(config, layout, helped, sum(self._size[key] * n for key, n in helped.items()))
+                gain = sum(self._slices(key, site.product) * count for key, count in helped.items())
+                yield _Offer(config, layout, helped, gain)
+
+    def _slices(self, key: str, product: GpuProduct) -> int:
+        """Memory slices of one executor of a pool, on that product."""
+        chiplet = self._pools[key].chiplet
+        profile = product.profile(chiplet.profile or "")
+        return profile.memory_slices if profile is not None else MEMORY_SLICES * chiplet.count
 
 
 def _size(pool: PoolDemand) -> int:

@@ -108,6 +108,14 @@ class Fitting:
         self._by_id: dict[int, tuple[GpuKind, int]] = {}
         self._choices: dict[ChipletDemand, Choices] = {}
 
+    def reweigh(self, mix: Mapping[ChipletDemand, int]) -> None:
+        """Another mix: what fits stays known, what it costs does not."""
+        self._mix = typical_mix(mix)
+        self._values.clear()
+        self._whole.clear()
+        for choices in self._choices.values():
+            choices.forget()
+
     def misfit(self, kind: GpuKind, demand: ChipletDemand) -> Misfit | None:
         """As the function of that name."""
         key = (self._number(kind), demand)
@@ -266,6 +274,10 @@ class Choices:
     def __init__(self, fitting: Fitting, demand: ChipletDemand) -> None:
         self._fitting, self._demand = fitting, demand
         self._known: dict[tuple[int, tuple[int, ...]], Choice | None] = {}
+
+    def forget(self) -> None:
+        """Costs have changed."""
+        self._known.clear()
 
     def of(self, kind: NodeKind, kind_number: int, states: tuple[int, ...]) -> Choice | None:
         """As `Fitting.choose`; nodes of one number are of one kind."""

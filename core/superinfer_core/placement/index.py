@@ -5,7 +5,8 @@ go; pools nothing happened to are left out of it. One owner, one thread. Plannin
 what a plan creates counts once it is applied as an executor.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -18,7 +19,7 @@ from superinfer_core.placement.explaining import Explanations, asked_of_nodes
 from superinfer_core.placement.fit import Fitting
 from superinfer_core.placement.fleet import Fleet, Group
 from superinfer_core.placement.lifecycle import Decision
-from superinfer_core.placement.node import Node
+from superinfer_core.placement.node import Gpu, Node
 from superinfer_core.placement.outcome import LayoutAdvice, Plan, Unplaced
 from superinfer_core.placement.pool_plan import Place, PlanDraft, PoolPlanner, pool_order
 from superinfer_core.placement.search import admits
@@ -30,10 +31,19 @@ from superinfer_core.placement.snapshot import (
     Snapshot,
 )
 from superinfer_core.placement.spread import LEVELS
-from superinfer_core.placement.standing import failing, next_holds, node_domain
+from superinfer_core.placement.standing import (
+    failing,
+    gpu_domain,
+    instance_domain,
+    next_holds,
+    node_domain,
+)
 
 _SPREAD_LEVELS = {level: LEVELS[level] for level in (FaultDomain.ZONE, FaultDomain.RACK, FaultDomain.CLIQUE)}
 """Levels the fleet has to know of its nodes."""
+
+_DRIFT = 0.1
+"""Share of what pools want that may change before room is kept for another mix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,16 @@ class PlacementIndex:
         self._waiting: dict[str, Unplaced] = {}
         self._dirty |= self.pools.keys()
         self._away: set[str] = {node.name for node in snapshot.nodes if not node.ready}
-        self._held_on: dict[str, str] = {}
+        self._held_on: dict[str, str] = dict(_domains_held(snapshot)) if self.holds else {}
+        self._mix: Counter[ChipletDemand] = Counter()
+        for chiplet, weight in snapshot.typical or ():
+            self._mix[chiplet] += weight
+        if snapshot.typical is None:
+            for pool in snapshot.pools:
+                self._mix[pool.chiplet] += pool.replicas
+        self._moved = 0
+        self.decided: frozenset[str] = frozenset()
+        """Pools whose executors the last plan says everything of; of others it names those that get room."""
         self._places: dict[str, Place] = {}
         self._decisions: dict[str, Decision] = {}
         self._rebuild()
@@ -108,16 +127,34 @@ class PlacementIndex:
             self.foreign[name] = uses
             self._stale.add(name)
         for key in change.gone_pools:
-            self.pools.pop(key, None)
+            self._want(self.pools.pop(key, None), None)
             self._dirty.add(key)
         for pool in change.pools:
+            self._want(self.pools.get(pool.key), pool)
             self.pools[pool.key] = pool
             self._dirty.add(pool.key)
         if not all(self._known(pool) for pool in change.pools):
             self._rebuild()
 
+    def _want(self, before: PoolDemand | None, after: PoolDemand | None) -> None:
+        """Keep count of what is wanted, which room is kept for."""
+        if self._typical is not None:
+            return
+        if before is not None and after is not None and before.chiplet == after.chiplet:
+            self._mix[after.chiplet] += after.replicas - before.replicas
+            self._moved += abs(after.replicas - before.replicas)
+            return
+        for pool, sign in ((before, -1), (after, 1)):
+            if pool is not None:
+                self._mix[pool.chiplet] += sign * pool.replicas
+                self._moved += pool.replicas
+
     def plan(self, now: float) -> Plan:
         """The plan for what has changed since the last one, at first for everything."""
+        if self._moved > _DRIFT * self._mix.total():
+            self._moved = 0
+            self._mix = +self._mix
+            self.fitting.reweigh(self._mix)
         refreshed = self._refresh(now)
         # Whoever waits for room is tried again when a node that was looked at anew has some.
         dirty = set(self._dirty)
@@ -149,6 +186,7 @@ class PlacementIndex:
                 planner.decide(pool, _ordered(self.of_pool.get(pool.key, {}).values()), draft)
         planner.fill(draft)
         self._decisions.update(planner.decisions)
+        self.decided = frozenset((*planner.decisions, *gone))
         for key in gone:
             self._decisions.pop(key, None)
         draft.unplaced += [
@@ -249,11 +287,7 @@ class PlacementIndex:
         """Make the fleet anew: pools ask about labels it does not know."""
         self.fleet = Fleet(self.nodes.values(), self._labels(), self._domains(), self.settings)
         self._label_keys = frozenset(self.fleet.label_keys)
-        mix: dict[ChipletDemand, int] = {}
-        wanted = ((pool.chiplet, pool.replicas) for pool in self.pools.values())
-        for chiplet, weight in wanted if self._typical is None else self._typical:
-            mix[chiplet] = mix.get(chiplet, 0) + weight
-        self.fitting = Fitting(mix)
+        self.fitting = Fitting(self._mix)
         self._explanations = Explanations(self.fleet, self.fitting)
         self._stale = set(self.nodes)
 
@@ -313,7 +347,20 @@ def _judged_otherwise(before: Node, after: Node) -> bool:
         return False
     if old is None or new is None or old.links != new.links:
         return True
-    return [gpu.uuid for gpu in old.gpus] != [gpu.uuid for gpu in new.gpus]
+    return [_devices(gpu) for gpu in old.gpus] != [_devices(gpu) for gpu in new.gpus]
+
+
+def _devices(gpu: Gpu) -> tuple[str, ...]:
+    return (gpu.uuid, *[instance.uuid for instance in gpu.instances])
+
+
+def _domains_held(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """Domains that were held down before, with the node each is on."""
+    for node in snapshot.nodes:
+        domains = [node_domain(node.name)]
+        for gpu in node.topology.gpus if node.topology is not None else ():
+            domains += [gpu_domain(gpu.uuid), *[instance_domain(one.uuid) for one in gpu.instances]]
+        yield from ((domain, node.name) for domain in domains if domain in snapshot.memory.holds)
 
 
 def _with_layouts(unplaced: Iterable[Unplaced], advice: Sequence[LayoutAdvice]) -> tuple[Unplaced, ...]:

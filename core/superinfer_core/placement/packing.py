@@ -4,16 +4,17 @@ Promise: pure and bounded; everything is in a fixed order, so that equal snapsho
 is what only one item can have: a memory slice, an instance that exists, or a whole GPU that is not cut.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, islice
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, FaultDomain, Interconnect
 from superinfer_core.placement.demand import PoolDemand
 from superinfer_core.placement.devices import made_instance
+from superinfer_core.placement.fit import size_in_slices
 from superinfer_core.placement.fleet import FleetNode
 from superinfer_core.placement.geometry import COMPUTE_SLICES, MEMORY_SLICES
-from superinfer_core.placement.hardware import COMPUTE_SHIFT, FULL, GpuMode
+from superinfer_core.placement.hardware import COMPUTE_SHIFT, FULL, GpuKind, GpuMode
 from superinfer_core.placement.index import PlacementIndex
 from superinfer_core.placement.misfit import instance_profile
 from superinfer_core.placement.outcome import Assignment, Chiplet, Plan
@@ -79,6 +80,7 @@ def build_problem(index: PlacementIndex, plan: Plan, *, max_nodes: int, max_unpl
         if index.pools[one.pool].chiplet.shape is not ChipletShape.CPU
     ][:max_unplaced]
     nodes = _nodes(index, wanted, max_nodes)
+    kinds = gpu_kinds(index)
     problem = Problem()
     owned: set[Cell] = set()
     for node in nodes:
@@ -89,22 +91,32 @@ def build_problem(index: PlacementIndex, plan: Plan, *, max_nodes: int, max_unpl
         for resource, amount in node.free.items():
             problem.room[(node.node.name, resource)] = amount
         for executor in sorted(index.of_node.get(node.node.name, {}).values(), key=lambda one: one.name):
-            item = _movable(index, node, executor, nodes)
+            item = _movable(index, node, executor, nodes, kinds)
             if item is not None and item.home is not None:
                 problem.movable.append(item)
                 owned.update(item.home.cells)
     for number, pool in enumerate(wanted):
         options = tuple(o for node in nodes for o in _options(index, node, pool, frozenset(owned)))
         if options:
-            problem.items.append(Item(f"{pool.key}#{number}", pool, size_of(pool), None, None, options))
+            problem.items.append(
+                Item(f"{pool.key}#{number}", pool, size_of(pool, kinds), None, None, options)
+            )
     return problem
 
 
-def size_of(pool: PoolDemand) -> int:
-    """Size of an executor of a pool, in memory slices."""
-    if pool.chiplet.shape is ChipletShape.GPU:
-        return MEMORY_SLICES * pool.chiplet.count
-    return {"1g": 1, "2g": 2, "3g": 4, "4g": 4, "7g": 8}.get((pool.chiplet.profile or "1g")[:2], 1)
+def gpu_kinds(index: PlacementIndex) -> tuple[GpuKind, ...]:
+    """Every kind of GPU there is, once."""
+    nodes = {id(node.kind): node.kind for node in index.fleet}
+    return tuple({id(kind): kind for node in nodes.values() for kind in node.gpus}.values())
+
+
+def size_of(pool: PoolDemand, kinds: Iterable[GpuKind]) -> int:
+    """Size of an executor of a pool, in memory slices: what it is on the kind where it takes least.
+
+    The name of an instance does not tell: 1g.10gb has one slice of an A100 of 80 GB and two of one of 40 GB.
+    """
+    sizes = (size_in_slices(kind, pool.chiplet) for kind in kinds)
+    return min((size for size in sizes if size > 0), default=1)
 
 
 def _nodes(index: PlacementIndex, wanted: list[PoolDemand], most: int) -> list[FleetNode]:
@@ -127,7 +139,11 @@ def _nodes(index: PlacementIndex, wanted: list[PoolDemand], most: int) -> list[F
 
 
 def _movable(
-    index: PlacementIndex, node: FleetNode, executor: RunningExecutor, nodes: list[FleetNode]
+    index: PlacementIndex,
+    node: FleetNode,
+    executor: RunningExecutor,
+    nodes: list[FleetNode],
+    kinds: tuple[GpuKind, ...],
 ) -> Item | None:
     pool = index.pools.get(executor.pool)
     if pool is None or executor.terminating or executor.phase is not ExecutorPhase.READY:
@@ -147,7 +163,7 @@ def _movable(
         or crowd.get(other.node.name, 0) < max(1, crowd.get(node.node.name, 0))
         for option in _options(index, other, pool, frozenset())
     )
-    return Item(executor.name, pool, size_of(pool), executor, home, options)
+    return Item(executor.name, pool, size_of(pool, kinds), executor, home, options)
 
 
 def _crowd(index: PlacementIndex, pool: str) -> dict[str, int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from superinfer_core.placement.index import PlacementIndex
 from superinfer_core.placement.outcome import Assignment, Plan
-from superinfer_core.placement.packing import Item, build_problem, move_of, size_of
+from superinfer_core.placement.packing import Item, build_problem, gpu_kinds, move_of, size_of
 from superinfer_core.placement.snapshot import ExecutorPhase, RunningExecutor, Snapshot
 from superinfer_core.placement.solver import solve
 
@@ -93,7 +93,8 @@ def _tried(
         for one in before.unplaced
         if one.count > left.get(one.pool, 0)
     }
-    gained = sum(size_of(pools[key]) * count for key, count in placed.items())
+    kinds = gpu_kinds(index)
+    gained = sum(size_of(pools[key], kinds) * count for key, count in placed.items())
     worse = any(left[key] > _count(before, key) for key in left)
     if gained <= 0 or worse:
         return None

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from placement_cases import UNHEALTHY, gpu, pool, random_nodes, random_pools, switched
+from placement_cases import gpu, pool, random_nodes, random_pools, switched
+from placement_turns import random_turns, turn
 from placement_world import World, check_valid
 
 from superinfer_core.placement import plan
@@ -15,6 +15,7 @@ from superinfer_core.placement.outcome import Plan
 from superinfer_core.placement.refusals import Explanation
 
 NOW = 1000.0
+TURNS = ("cordon", "sicken", "remove", "add", "scale", "more", "drop", "revise")
 
 
 def _difference(world: World, before: World, index: PlacementIndex) -> Change:
@@ -30,46 +31,12 @@ def _difference(world: World, before: World, index: PlacementIndex) -> Change:
     )
 
 
-@st.composite
-def _steps(draw: st.DrawFn) -> list[tuple[str, int]]:
-    kinds = st.sampled_from(("cordon", "sicken", "remove", "add", "scale", "more", "drop", "revise"))
-    return draw(st.lists(st.tuples(kinds, st.integers(0, 9)), min_size=1, max_size=6))
-
-
-def _turn(world: World, kind: str, which: int, spare: tuple[PoolDemand, ...]) -> None:
-    """Change one thing."""
-    if kind == "add":
-        world.nodes += (switched(f"new{len(world.nodes)}-{which}", gpus=2),)
-    elif kind == "more":
-        fresh = {p.key: p for p in spare if p.key not in {q.key for q in world.pools}}
-        world.pools += tuple(list(fresh.values())[:1])
-    elif world.nodes and kind in ("cordon", "sicken", "remove"):
-        node: Node = world.nodes[which % len(world.nodes)]
-        if kind == "remove":
-            world.nodes = tuple(other for other in world.nodes if other is not node)
-        elif kind == "cordon":
-            world.replace_node(replace(node, schedulable=not node.schedulable))
-        elif node.topology is not None and node.topology.gpus:
-            gpus = list(node.topology.gpus)
-            at = which % len(gpus)
-            gpus[at] = replace(gpus[at], health=UNHEALTHY)
-            world.replace_node(replace(node, topology=replace(node.topology, gpus=tuple(gpus))))
-    elif world.pools and kind in ("scale", "drop", "revise"):
-        one = world.pools[which % len(world.pools)]
-        if kind == "drop":
-            world.pools = tuple(other for other in world.pools if other is not one)
-        elif kind == "scale":
-            world.replace_pool(replace(one, replicas=which))
-        else:
-            world.replace_pool(replace(one, revision=f"r{which}"))
-
-
 def _ends(made: Plan) -> list[tuple[str, str]]:
     return sorted((ended.name, ended.reason.value) for ended in (*made.drain, *made.delete))
 
 
 @settings(max_examples=60)
-@given(random_nodes(), random_pools(), random_pools(8), _steps())
+@given(random_nodes(), random_pools(), random_pools(8), random_turns(TURNS))
 def test_changes_by_difference_are_as_good_as_planning_anew(
     nodes: tuple[Node, ...],
     pools: tuple[PoolDemand, ...],
@@ -82,7 +49,7 @@ def test_changes_by_difference_are_as_good_as_planning_anew(
     world.do(index.plan(NOW))
     for kind, which in steps:
         before = World(world.nodes, world.pools)
-        _turn(world, kind, which, spare)
+        turn(world, kind, which, spare)
         full = plan(world.snapshot(), NOW)
         index.apply(_difference(world, before, index))
         made = index.plan(NOW)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placement_cases import cut, dynamic, gpu, mig, pool, switched
@@ -9,7 +10,10 @@ from placement_world import World, check_valid
 
 from superinfer_core.api.v1alpha1.chipletpool import Allocation
 from superinfer_core.placement import plan
+from superinfer_core.placement.geometry import PRODUCTS
+from superinfer_core.placement.hardware import GpuKind, GpuMode
 from superinfer_core.placement.outcome import EndReason
+from superinfer_core.placement.packing import size_of
 from superinfer_core.placement.repack import RepackLimits, repack
 from superinfer_core.placement.snapshot import ExecutorPhase, RunningExecutor
 
@@ -146,3 +150,45 @@ def test_a_repacking_is_valid_bounded_and_places_more(data: st.DataObject) -> No
         check_valid(world)
     after = sum(one.count for one in plan(world.snapshot(), 0).unplaced)
     assert after == before - sum(found.placed.values())
+
+
+@pytest.mark.parametrize(
+    ("product", "profile", "slices"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "1g.5gb", 1),
+        ("NVIDIA A100-SXM4-40GB", "1g.10gb", 2),
+        ("NVIDIA A100-SXM4-80GB", "1g.10gb", 1),
+        ("NVIDIA A100-SXM4-80GB", "1g.20gb", 2),
+        ("NVIDIA H100 NVL", "1g.24gb", 2),
+        ("NVIDIA H100 NVL", "2g.24gb", 2),
+        ("NVIDIA H200", "1g.35gb", 2),
+        ("NVIDIA H200", "1g.18gb+me", 1),
+        ("NVIDIA H200", "3g.71gb", 4),
+        ("NVIDIA H200", "4g.71gb", 4),
+        ("NVIDIA B200", "1g.45gb", 2),
+        ("NVIDIA GH200 144G HBM3e", "1g.36gb", 2),
+        ("NVIDIA H200", "7g.141gb", 8),
+    ],
+)
+def test_an_executor_counts_the_slices_its_instance_has(product: str, profile: str, slices: int) -> None:
+    known = PRODUCTS[product]
+    kind = GpuKind(known.label, known.memory_mib, GpuMode.DYNAMIC, known.mig_profiles)
+    wanted = pool("p", 1, mig(profile), allocation=DRA)
+    assert size_of(wanted, [kind]) == slices
+
+
+def test_moving_an_instance_of_double_memory_counts_two_slices() -> None:
+    world = World(
+        (dynamic("d", gpus=2),),
+        (
+            pool("p", 2, mig("1g.20gb"), allocation=DRA, spread=()),
+            pool("q", 2, mig("7g.80gb"), allocation=DRA),
+        ),
+    )
+    for slot, where in enumerate(("GPU-d-0:1g.20gb:0", "GPU-d-1:1g.20gb:4")):
+        one = replace(_running("p", "d", where, slot=slot), resource=None, count=1)
+        world.executors[one.name] = one
+        world.incarnations["ns/p", slot] = 1
+    found = repack(world.snapshot(), 0, LIMITS)
+    assert found is not None
+    assert (found.slices_gained, found.slices_moved) == (8, 2)
