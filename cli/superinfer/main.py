@@ -2,7 +2,7 @@
 
 import typer
 
-from superinfer.commands import bench, contract, demo, keys, plan, profile, serve, simulate
+from superinfer.commands import bench, contract, demo, keys, memory, plan, profile, serve, simulate
 
 app = typer.Typer(
     name="superinfer",
@@ -19,6 +19,7 @@ app.command(help=demo.HELP)(demo.demo)
 app.command(help=bench.HELP)(bench.bench)
 app.add_typer(keys.app, name="keys")
 app.command(help=plan.HELP)(plan.plan)
+app.command(help=memory.HELP)(memory.memory)
 app.command(help=simulate.HELP)(simulate.simulate)
 
 

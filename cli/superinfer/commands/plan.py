@@ -9,6 +9,7 @@ import typer
 from superinfer import exit_codes
 from superinfer.output import Output, OutputOption, emit_json, fail
 from superinfer.planning.documents import CannotPlan, World, read_world
+from superinfer.planning.outlook import Outlook, look_ahead
 from superinfer.planning.report import (
     offers_json,
     plan_json,
@@ -17,23 +18,23 @@ from superinfer.planning.report import (
     print_repacking,
     repacking_json,
 )
-from superinfer.planning.shapes import UnknownShape, shape_options
-from superinfer_core.contract.resolution import resolve_contracts
-from superinfer_core.placement import PlannerSettings
+from superinfer_core.placement.geometry import GpuProduct, product_named
 from superinfer_core.placement.index import PlacementIndex
 from superinfer_core.placement.repack import repack
+from superinfer_core.placement.shape_options import ShapeTerms, UnknownShape, shape_options
 from superinfer_core.placement.shapes import ShapeOffer, Traffic, offers
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
 
 HELP = """Plan placement: which executor on which chiplet, and node by node why others have none.
 
-Reads what `kubectl get -o yaml` prints (ChipletPools, Nodes, NodeTopologies, Pods, SLOContracts) and plans as
-the operator does, changing nothing. --replicas asks "what if". With contracts and --profile it also shows the
-shapes that would keep each contract, and what they trade: cost, latency margin, loss with a node.
+Reads what `kubectl get -o yaml` prints (ChipletPools, Nodes, NodeTopologies, Pods, SLOContracts, and the
+ConfigMaps of profiles) and plans as the operator does, changing nothing; `pools` of the JSON is the status
+each pool would get. --replicas asks "what if". With contracts and --profile it also shows the shapes that
+would keep each contract, and what they trade: cost, latency margin, loss with a node.
 
 \b
 Examples:
-  kubectl get nodes,nodetopologies,chipletpools,pods -A -o yaml | superinfer plan -f -
+  kubectl get nodes,nodetopologies,chipletpools,pods,slocontracts -A -o yaml | superinfer plan -f -
   superinfer plan -f pools.yaml --nodes nodes.yaml --replicas shop/chat=12
   superinfer plan -f cluster.yaml -f contract.yaml --profile 3g.71gb=profile.json --rps 20
 
@@ -77,29 +78,28 @@ def plan(
         world = read_world([*files, *(nodes or ())], namespace)
     except CannotPlan as problem:
         fail(str(problem), code=exit_codes.USAGE)
-    snapshot = world.snapshot(_replicas(replicas or (), world, namespace), PlannerSettings())
-    index = PlacementIndex(snapshot)
-    made = index.plan(time.time())
+    now = time.time()
+    ahead = look_ahead(world, _replicas(replicas or (), world, namespace), now)
     traffic = Traffic(prompt_tokens, output_tokens, rps)
-    found = repack(snapshot, time.time()) if moves else None
-    trade = _trade_offs(world, index, _profiles(profiles or ()), traffic, memory_mib) if profiles else {}
+    found = repack(ahead.snapshot, now) if moves else None
+    trade = _trade_offs(ahead, _profiles(profiles or ()), traffic, memory_mib) if profiles else {}
     if output is Output.JSON:
         shapes = {"shapes": {key: offers_json(offered) for key, offered in trade.items()}} if profiles else {}
         repacking = {"repacking": repacking_json(found)} if moves else {}
-        emit_json({**plan_json(world, made), **repacking, **shapes})
+        emit_json({**plan_json(world, ahead), **repacking, **shapes})
     else:
-        print_plan(world, made)
+        print_plan(world, ahead)
         if moves:
             print_repacking(found)
         for key, offered in trade.items():
             print_offers(key, offered)
-    refused = any(setup.refusal is not None for setup in world.setups)
-    bad = made.unplaced or made.flagged or refused
+    refused = any(setup.refusal is not None for setup in ahead.setups.values())
+    bad = ahead.plan.unplaced or ahead.plan.flagged or refused
     raise typer.Exit(exit_codes.FAILED if bad else exit_codes.OK)
 
 
 def _replicas(asked: list[str] | tuple[str, ...], world: World, namespace: str) -> dict[str, int]:
-    known = {setup.key for setup in world.setups}
+    known = world.pool_keys
     wanted = {}
     for one in asked:
         name, _, number = one.partition("=")
@@ -127,19 +127,23 @@ def _profiles(asked: list[str] | tuple[str, ...]) -> dict[str, Profile]:
 
 
 def _trade_offs(
-    world: World,
-    index: PlacementIndex,
-    profiles: dict[str, Profile],
-    traffic: Traffic,
-    memory_mib: int | None,
+    ahead: Outlook, profiles: dict[str, Profile], traffic: Traffic, memory_mib: int | None
 ) -> dict[str, tuple[ShapeOffer, ...]]:
+    terms = ShapeTerms(ahead.index.nodes_with_room, lambda gpus: memory_mib)
+    by_shape = {(name, 1): profile for name, profile in profiles.items()}
     try:
-        options = shape_options(index, profiles, memory_mib)
+        options = shape_options(_products(ahead.index), by_shape, terms)
     except UnknownShape as problem:
         fail(str(problem), code=exit_codes.USAGE)
-    resolved = resolve_contracts(world.contracts)
     return {
         one.effective.key: offers(one.effective.objectives, traffic, options)
-        for _, one in sorted(resolved.contracts.items())
+        for _, one in sorted(ahead.contracts.contracts.items())
         if one.effective is not None
     }
+
+
+def _products(index: PlacementIndex) -> list[GpuProduct]:
+    """Known products on the nodes, by name."""
+    names = {kind.product for node in index.fleet for kind in node.kind.gpus}
+    found = {product.name: product for name in names if (product := product_named(name)) is not None}
+    return [found[name] for name in sorted(found)]

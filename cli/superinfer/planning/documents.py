@@ -1,13 +1,13 @@
 """Reads the objects a plan is made from, as `kubectl get -o yaml` prints them, into a snapshot.
 
-Everything goes through the operator's own readers, so that a plan made here is the operator's. Two things
-only the cluster knows are left out: ConfigMaps pools refer to, and with them the revision of pods; executors
-that run are taken to be up to date.
+Everything goes through the operator's own readers, so that a plan made here is the operator's. What only the
+cluster knows is left out: scheduling policies, profiles whose ConfigMap is not among the files (then no
+shapes are told, and why), and the revision of pods; executors that run are taken to be up to date.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,18 +16,15 @@ from pydantic import ValidationError
 
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.parse import stored_from_resource
-from superinfer_core.placement import Node, PlannerMemory, PlannerSettings, Snapshot
-from superinfer_core.pods.settings import PodSettings
-from superinfer_operator.placing.setup import PoolSetup, set_up
-from superinfer_operator.placing.snapshot import make_snapshot
+from superinfer_core.placement import Node, Topology
 from superinfer_operator.watching.hardware import NodeHardware, hardware_reader
 from superinfer_operator.watching.nodes import node_facts
+from superinfer_operator.watching.objects import TextRecord, text_record
 from superinfer_operator.watching.pods import ExecutorPod, ForeignPod, pod_facts
 from superinfer_operator.watching.pools import pool_record
 
 STDIN: Final = "-"
 MAX_BYTES: Final = 512 << 20
-_SETTINGS: Final = PodSettings(engine_image="engine", stub_image="stub")
 
 
 class CannotPlan(Exception):
@@ -39,13 +36,15 @@ class World:
     """What was read.
 
     Attributes:
-        setups: pools, those that are not accepted too.
+        pools: documents, those of pools that are not accepted too.
+        texts: ConfigMaps.
         nodes, hardware, executors, held: as the operator watches them.
         contracts: all of them.
         ignored: kinds that have no say in placement, with their number.
     """
 
-    setups: list[PoolSetup] = field(default_factory=list)
+    pools: list[dict[str, Any]] = field(default_factory=list)
+    texts: dict[tuple[str, str], TextRecord] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     hardware: dict[str, NodeHardware] = field(default_factory=dict)
     executors: list[ExecutorPod] = field(default_factory=list)
@@ -53,27 +52,15 @@ class World:
     contracts: list[StoredContract] = field(default_factory=list)
     ignored: dict[str, int] = field(default_factory=dict)
 
-    def snapshot(self, replicas: Mapping[str, int], settings: PlannerSettings) -> Snapshot:
-        """The snapshot, with other replica counts where given (by namespace/name)."""
-        given = {pod: ids for one in self.hardware.values() for pod, ids in one.given.items()}
-        made = make_snapshot(
-            setups=self.setups,
-            nodes=self.nodes.values(),
-            topologies={name: one.topology for name, one in self.hardware.items() if one.topology},
-            executors=self.executors,
-            held=self.held,
-            given=given,
-            memory=PlannerMemory(),
-            settings=settings,
-        )
-        return replace(
-            made,
-            pools=tuple(
-                replace(pool, revision="", replicas=replicas.get(pool.key, pool.replicas))
-                for pool in made.pools
-            ),
-            executors=tuple(replace(executor, revision="") for executor in made.executors),
-        )
+    @property
+    def pool_keys(self) -> set[str]:
+        """Every pool, by namespace/name."""
+        return {_key(document) for document in self.pools}
+
+    @property
+    def topologies(self) -> dict[str, Topology]:
+        """The hardware that is known, by node."""
+        return {name: one.topology for name, one in self.hardware.items() if one.topology is not None}
 
 
 def read_world(files: Sequence[str], namespace: str) -> World:
@@ -89,7 +76,8 @@ def read_world(files: Sequence[str], namespace: str) -> World:
     world = World()
     read_hardware = hardware_reader()
     readers: dict[str, Callable[[dict[str, Any]], None]] = {
-        "ChipletPool": lambda document: world.setups.append(_pool(document)),
+        "ChipletPool": lambda document: world.pools.append(_pool(document)),
+        "ConfigMap": lambda document: _add_text(world, text_record(document)),
         "Node": lambda document: _add_node(world, node_facts(document)),
         "NodeTopology": lambda document: world.hardware.update(
             {document["metadata"]["name"]: read_hardware(document)}
@@ -134,11 +122,17 @@ def _add_pod(world: World, document: dict[str, Any]) -> None:
         world.executors.append(pod)
 
 
-def _pool(document: dict[str, Any]) -> PoolSetup:
-    spec = dict(document.get("spec") or {})
-    for reference in ("profileRef", "policyRef"):
-        spec.pop(reference, None)
-    return set_up(pool_record({**document, "spec": spec}), {}, _SETTINGS)
+def _add_text(world: World, text: TextRecord) -> None:
+    world.texts[text.namespace, text.name] = text
+
+
+def _pool(document: dict[str, Any]) -> dict[str, Any]:
+    pool_record(document)  # says at once what cannot be read at all
+    return document
+
+
+def _key(document: dict[str, Any]) -> str:
+    return f"{document['metadata']['namespace']}/{document['metadata']['name']}"
 
 
 def _documents(files: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:

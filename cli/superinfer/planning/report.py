@@ -7,6 +7,8 @@ from rich.table import Table
 
 from superinfer.output import console
 from superinfer.planning.documents import World
+from superinfer.planning.outlook import Outlook
+from superinfer_core.api.v1alpha1.pool_status import MemoryCheck
 from superinfer_core.placement import Assignment, Ended, Plan, Unplaced
 from superinfer_core.placement.repack import Repacking
 from superinfer_core.placement.shapes import ShapeOffer
@@ -14,8 +16,9 @@ from superinfer_core.placement.shapes import ShapeOffer
 SHOWN_NODES = 5
 
 
-def plan_json(world: World, made: Plan) -> dict[str, Any]:
-    """The plan as one document."""
+def plan_json(world: World, ahead: Outlook) -> dict[str, Any]:
+    """The plan as one document; `pools` has the status the operator would write into each."""
+    made = ahead.plan
     return {
         "complete": not made.unplaced and not made.flagged,
         "create": [_assignment_json(one) for one in made.create],
@@ -40,11 +43,21 @@ def plan_json(world: World, made: Plan) -> dict[str, Any]:
         ],
         "not_accepted": [
             {"pool": setup.key, "reason": setup.refusal.reason.value, "message": setup.refusal.message}
-            for setup in world.setups
+            for setup in ahead.setups.values()
             if setup.refusal is not None
         ],
         "ignored": world.ignored,
+        "pools": {key: _timeless(status) for key, status in ahead.statuses.items()},
     }
+
+
+def _timeless(status: dict[str, Any]) -> dict[str, Any]:
+    """Without the times of what has not happened."""
+    conditions = [
+        {name: value for name, value in condition.items() if name != "lastTransitionTime"}
+        for condition in status.get("conditions") or ()
+    ]
+    return {**status, "conditions": conditions}
 
 
 def offers_json(offers: Sequence[ShapeOffer]) -> list[dict[str, Any]]:
@@ -115,8 +128,45 @@ def _unplaced_json(one: Unplaced) -> dict[str, Any]:
     }
 
 
-def print_plan(world: World, made: Plan) -> None:
+def print_plan(world: World, ahead: Outlook) -> None:
     """The plan for people."""
+    _print_placement(ahead.plan)
+    for key, status in ahead.statuses.items():
+        _print_hardware(key, status)
+    for setup in ahead.setups.values():
+        if setup.refusal is not None:
+            _bad(f"{setup.key}: not accepted: {setup.refusal.message}")
+    if world.ignored:
+        told = ", ".join(f"{count} {kind}" for kind, count in sorted(world.ignored.items()))
+        console.print(f"not looked at: {told}", style="dim", markup=False)
+
+
+def _print_hardware(key: str, status: dict[str, Any]) -> None:
+    """What the pool's status says of memory and shapes, in its words."""
+    memory = status.get("memory")
+    if memory is not None:
+        style = "yellow" if memory["check"] == MemoryCheck.NOT_STATED else ""
+        console.print(f"{key}: memory {memory['check']}: {memory['message']}", style=style, markup=False)
+    if (message := status.get("shapesMessage")) is not None:
+        console.print(f"{key}: shapes: {message}", markup=False)
+    if not status.get("shapes"):
+        return
+    table = _table("shape", "speed", "executors", "GPUs each", "latency margin", "nodes", "lost with a node")
+    for one in status["shapes"]:
+        tightest = f" ({one['tightest']})" if one.get("tightest") else ""
+        table.add_row(
+            one["shape"],
+            one["speed"],
+            str(one["executors"]),
+            one["gpusPerExecutor"],
+            f"{one['latencyMarginPercent']} %{tightest}",
+            str(one["nodes"]),
+            f"{one['lostWithANodePercent']} %",
+        )
+    console.print(table)
+
+
+def _print_placement(made: Plan) -> None:
     rows = [("create", one) for one in made.create] + [("keep", one.assignment) for one in made.keep]
     if rows:
         table = _table("", "pool", "slot", "node", "chiplet", "devices", "peer")
@@ -145,12 +195,6 @@ def print_plan(world: World, made: Plan) -> None:
         what = advice.config or f"instances {', '.join(advice.profiles)}"
         where = "nvidia.com/mig.config" if advice.config else advice.device
         console.print(f"advice: node {advice.node}: {where} = {what} {advice.message}", markup=False)
-    for setup in world.setups:
-        if setup.refusal is not None:
-            _bad(f"{setup.key}: not accepted: {setup.refusal.message}")
-    if world.ignored:
-        told = ", ".join(f"{count} {kind}" for kind, count in sorted(world.ignored.items()))
-        console.print(f"not looked at: {told}", style="dim", markup=False)
 
 
 def print_repacking(found: Repacking | None) -> None:

@@ -23,6 +23,7 @@ from superinfer_core.placement.outcome import LayoutAdvice
 from superinfer_core.pools.conditions import pool_conditions, stamped
 from superinfer_core.pools.replicas import replicas_of
 from superinfer_core.pools.standing import Standing
+from superinfer_operator.placing.parts import PlanPart
 from superinfer_operator.placing.setup import PoolSetup
 from superinfer_operator.pools.capacity import memory_status, shape_statuses, shapes_message
 from superinfer_operator.watching.pods import ExecutorPod
@@ -56,6 +57,17 @@ class PoolOutcome:
 
 
 NO_OUTCOME: Final = PoolOutcome()
+
+
+def outcome_of(part: PlanPart, waiting: tuple[int, str] = (0, "")) -> PoolOutcome:
+    """What a pool's part of a plan comes to."""
+    return PoolOutcome(
+        unplaced=tuple(part.unplaced),
+        flagged=tuple(part.flagged),
+        kept=tuple(part.keep),
+        waiting=waiting,
+        advice=tuple(part.advice),
+    )
 
 
 def pool_status(

@@ -1,0 +1,130 @@
+"""`superinfer memory`: the GPU memory a model takes, as a pool states it, and the chiplets that have it."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from superinfer import exit_codes
+from superinfer.output import Output, OutputOption, console, emit_json, fail
+from superinfer.planning.model_files import CannotMeasure, ModelFiles, read_model
+from superinfer_core.api.v1alpha1.pool_model import DEFAULT_OVERHEAD_MIB
+from superinfer_core.placement.geometry import PRODUCTS, GpuProduct
+from superinfer_core.placement.memory import (
+    DEFAULT_ENGINE_PERCENT,
+    MemoryNeed,
+    ModelMemory,
+    kv_tokens_wanted,
+    memory_need,
+)
+from superinfer_core.placement.shapes import WHOLE_GPU, shape_name
+
+HELP = """Tell how much GPU memory a model takes, and print it as a ChipletPool states it.
+
+Reads config.json and the headers of the weights, nothing else. What is printed under `memory` goes into
+spec.model.memory of a pool: placement then refuses chiplets that are too small, and says by how much.
+
+\b
+Examples:
+  superinfer memory /models/llama --max-model-len 8192 --max-num-seqs 32
+  superinfer memory /models/llama --kv-tokens 65536 --gpus 2
+  superinfer memory /models/llama -o json
+
+\b
+Exit codes:
+  0  told
+  2  the directory cannot be read"""
+
+DEFAULT_SEQUENCES: Final = 8
+
+
+def memory(
+    directory: Annotated[Path, typer.Argument(help="Hugging Face model directory.", metavar="MODEL_DIR")],
+    max_model_len: Annotated[
+        int | None, typer.Option(min=16, help="Longest prompt plus answer [default: the model's own].")
+    ] = None,
+    max_num_seqs: Annotated[int, typer.Option(min=1, help="Requests in one batch.")] = DEFAULT_SEQUENCES,
+    kv_tokens: Annotated[
+        int | None, typer.Option(min=16, help="Tokens of KV cache, where not all requests are that long.")
+    ] = None,
+    gpus: Annotated[int, typer.Option(min=1, max=72, help="GPUs of one executor (tensor parallel).")] = 1,
+    kv_cache_dtype: Annotated[str, typer.Option(help="As vLLM's: auto, fp8.")] = "auto",
+    overhead_mib: Annotated[
+        int, typer.Option(min=0, help="What the engine takes besides, on every GPU.")
+    ] = DEFAULT_OVERHEAD_MIB,
+    engine_percent: Annotated[
+        int, typer.Option(min=1, max=100, help="vLLM's --gpu-memory-utilization, in percent.")
+    ] = DEFAULT_ENGINE_PERCENT,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """See HELP."""
+    try:
+        files = read_model(directory, kv_type=kv_cache_dtype, gpus=gpus)
+    except CannotMeasure as problem:
+        fail(str(problem), code=exit_codes.USAGE)
+    length = max_model_len or files.max_model_len
+    if kv_tokens is None and length is None:
+        fail(
+            f"{directory / 'config.json'} does not say how long a sequence may be",
+            fix="Give --max-model-len or --kv-tokens.",
+            code=exit_codes.USAGE,
+        )
+    tokens = kv_tokens or kv_tokens_wanted(length or 0, max_num_seqs)
+    model = ModelMemory(files.weights_mib, files.kv_bytes_per_token, overhead_mib)
+    need = memory_need(model, kv_tokens=tokens, gpus=gpus, engine_percent=engine_percent)
+    stated: dict[str, Any] = {"model": {"memory": _stated(model, kv_tokens)}}
+    if kv_tokens is None:
+        stated["engine"] = {"maxModelLen": length, "maxNumSeqs": max_num_seqs}
+    if output is Output.JSON:
+        told = {**asdict(need), "engine_mib": need.engine_mib, "chiplet_mib": need.chiplet_mib}
+        emit_json({"spec": stated, "need": told, "chiplets": _fitting(need, gpus)})
+    else:
+        _show(files, need, stated, gpus)
+
+
+def _stated(model: ModelMemory, kv_tokens: int | None) -> dict[str, Any]:
+    stated = {"weightsMiB": model.weights_mib, "kvBytesPerToken": model.kv_bytes_per_token}
+    if model.overhead_mib != DEFAULT_OVERHEAD_MIB:
+        stated["overheadMiB"] = model.overhead_mib
+    return stated if kv_tokens is None else {**stated, "kvTokens": kv_tokens}
+
+
+def _fitting(need: MemoryNeed, gpus: int) -> dict[str, str | None]:
+    """The smallest chiplet of every product that is large enough; None where none is."""
+    return {product.label: _smallest(product, need.chiplet_mib, gpus) for product in PRODUCTS.values()}
+
+
+def _smallest(product: GpuProduct, needed_mib: int, gpus: int) -> str | None:
+    sizes = [(product.memory_mib * gpus, gpus * 8, shape_name(WHOLE_GPU, gpus))]
+    if gpus == 1:
+        # Tensor parallel is for whole GPUs.
+        plain = [profile for profile in product.mig_profiles if "+" not in profile.name]
+        sizes += [(one.memory_mib, one.compute_slices, one.name) for one in plain]
+    return min((one for one in sizes if one[0] >= needed_mib), default=(0, 0, None))[2]
+
+
+def _show(files: ModelFiles, need: MemoryNeed, stated: dict[str, Any], gpus: int) -> None:
+    console.print(f"weights    {files.weights_mib:>9} MiB  in {files.weights_files} files", markup=False)
+    console.print(
+        f"KV cache   {need.kv_mib:>9} MiB  {need.kv_tokens} tokens of {files.kv_bytes_per_token} bytes",
+        markup=False,
+    )
+    per_gpu = (
+        f"{need.overhead_mib // gpus} MiB on each of {gpus} GPUs" if gpus > 1 else "context, activations"
+    )
+    console.print(f"overhead   {need.overhead_mib:>9} MiB  {per_gpu}", markup=False)
+    console.print(
+        f"a chiplet  {need.chiplet_mib:>9} MiB  of which the engine takes {need.engine_percent} %\n",
+        markup=False,
+    )
+    for product, shape in _fitting(need, gpus).items():
+        console.print(f"  {product:28} {shape or 'too small'}", markup=False)
+    console.print("\nIn the ChipletPool:\n\nspec:\n  model:", markup=False)
+    console.print(f"    memory: {_flow(stated['model']['memory'])}", markup=False)
+    if "engine" in stated:
+        console.print(f"  engine: {_flow(stated['engine'])}", markup=False)
+
+
+def _flow(fields: dict[str, Any]) -> str:
+    return "{" + ", ".join(f"{name}: {value}" for name, value in fields.items()) + "}"

@@ -1,0 +1,125 @@
+"""`superinfer memory`: a model directory in numbers, as a pool takes them, and chiplets that are enough."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from superinfer_core.contract.parse import parse_pool
+
+Run = Callable[..., Any]
+CONFIG = {
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "hidden_size": 576,
+    "max_position_embeddings": 8192,
+    "dtype": "bfloat16",
+}
+PER_TOKEN = 2 * 30 * 3 * 64 * 2
+
+
+def weights(file: Path, mib: int, dtype: str = "BF16") -> None:
+    """A file whose header says so much; the tensors themselves are not there, and nobody may look."""
+    size = {"BF16": 2, "F32": 4, "F8_E4M3": 1}[dtype]
+    shape = [mib << 20, 1] if size == 1 else [(mib << 20) // size]
+    header = json.dumps({"__metadata__": {}, "w": {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]}})
+    file.write_bytes(struct.pack("<Q", len(header)) + header.encode())
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    weights(tmp_path / "model.safetensors", 256)
+    return tmp_path
+
+
+def told(superinfer: Run, *arguments: object) -> dict[str, Any]:
+    done = superinfer("memory", *map(str, arguments), "-o", "json")
+    assert done.exit_code == 0, done.output
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_the_numbers_of_a_directory_are_what_a_pool_states(superinfer: Run, model: Path) -> None:
+    answer = told(superinfer, model, "--max-num-seqs", 16)
+    assert answer["spec"] == {
+        "model": {"memory": {"weightsMiB": 256, "kvBytesPerToken": PER_TOKEN}},
+        "engine": {"maxModelLen": 8192, "maxNumSeqs": 16},
+    }
+    kv_mib = PER_TOKEN * 8192 * 16 // (1 << 20)
+    assert answer["need"]["engine_mib"] == 256 + kv_mib + 2048
+    assert answer["chiplets"]["NVIDIA-H200"] == "1g.18gb"
+    assert answer["chiplets"]["NVIDIA-A100-SXM4-40GB"] == "1g.10gb"
+
+
+def test_what_is_printed_can_be_pasted_into_a_pool(superinfer: Run, model: Path) -> None:
+    printed = superinfer("memory", str(model), "--kv-tokens", "65536").stdout
+    spec = yaml.safe_load(printed[printed.index("spec:") :])["spec"]
+    assert spec == {"model": {"memory": {"weightsMiB": 256, "kvBytesPerToken": PER_TOKEN, "kvTokens": 65536}}}
+    spec["model"]["name"] = "m"
+    pool = {"apiVersion": "superinfer.dev/v1alpha1", "kind": "ChipletPool", "metadata": {"name": "p"}}
+    parse_pool({**pool, "spec": {**spec, "chiplet": {"shape": "GPU"}}})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored", "mib"),
+    [("float32", "F32", 128), ("bfloat16", "F32", 256), ("bfloat16", "F8_E4M3", 256)],
+    ids=["four bytes are loaded as two", "some are kept whole", "one byte"],
+)
+def test_weights_count_as_they_are_loaded(superinfer: Run, model: Path, dtype, stored, mib) -> None:
+    (model / "config.json").write_text(json.dumps({**CONFIG, "dtype": dtype}))
+    weights(model / "model.safetensors", 256, stored)
+    assert told(superinfer, model)["spec"]["model"]["memory"]["weightsMiB"] == mib
+
+
+def test_a_second_copy_of_the_weights_is_not_counted(superinfer: Run, model: Path) -> None:
+    (model / "model.safetensors").unlink()
+    for name in ("model-1.safetensors", "model-2.safetensors", "consolidated.safetensors"):
+        weights(model / name, 100)
+    assert told(superinfer, model)["spec"]["model"]["memory"]["weightsMiB"] == 200
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-1.safetensors"}}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert told(superinfer, model)["spec"]["model"]["memory"]["weightsMiB"] == 100
+
+
+def test_several_gpus_need_overhead_each_and_are_whole(superinfer: Run, model: Path) -> None:
+    answer = told(superinfer, model, "--gpus", 2)
+    assert answer["need"]["overhead_mib"] == 2 * 2048
+    assert answer["chiplets"]["NVIDIA-H200"] == "2xGPU"
+
+
+BAD = [
+    ("no directory", lambda model: model / "none", [], "give a Hugging Face model directory"),
+    (
+        "no weights",
+        lambda model: (model / "model.safetensors").unlink() or model,
+        [],
+        "write weightsMiB by hand",
+    ),
+    (
+        "not weights",
+        lambda model: (model / "model.safetensors").write_bytes(b"x") and model,
+        [],
+        "not a safetensors",
+    ),
+    (
+        "no layers",
+        lambda model: (model / "config.json").write_text("{}") and model,
+        [],
+        "no num_hidden_layers",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "more", "words"), [case[1:] for case in BAD], ids=[case[0] for case in BAD]
+)
+def test_what_cannot_be_read_says_what_to_do(superinfer: Run, model: Path, spoil, more, words) -> None:
+    done = superinfer("memory", str(spoil(model)), *more)
+    assert done.exit_code == 2
+    assert words in done.output
