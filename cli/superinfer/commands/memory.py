@@ -105,7 +105,7 @@ def _smallest(product: GpuProduct, needed_mib: int, gpus: int) -> str | None:
 
 
 def _show(files: ModelFiles, need: MemoryNeed, stated: dict[str, Any], gpus: int) -> None:
-    console.print(f"weights    {files.weights_mib:>9} MiB  in {files.weights_files} files", markup=False)
+    console.print(f"weights    {files.weights_mib:>9} MiB  in {_files(files.weights_files)}", markup=False)
     console.print(
         f"KV cache   {need.kv_mib:>9} MiB  {need.kv_tokens} tokens of {files.kv_bytes_per_token} bytes",
         markup=False,
@@ -128,3 +128,7 @@ def _show(files: ModelFiles, need: MemoryNeed, stated: dict[str, Any], gpus: int
 
 def _flow(fields: dict[str, Any]) -> str:
     return "{" + ", ".join(f"{name}: {value}" for name, value in fields.items()) + "}"
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"

@@ -189,3 +189,25 @@ def test_a_pool_that_is_not_accepted_is_named(superinfer: Run, tmp_path: Path) -
     done = superinfer("plan", "-f", _write(tmp_path, broken, _node("a")))
     assert done.exit_code == 1
     assert "models/chat: not accepted" in done.stdout
+
+
+def test_people_read_what_is_not_checked_and_why_no_shapes_are_told(superinfer: Run, tmp_path: Path) -> None:
+    layout = (("3g.71gb", 0, 4), ("3g.71gb", 4, 4))
+    file = _write(tmp_path, POOL, CONTRACT, _node("a", mig_3g__71gb="2"), _topology("a", layout))
+    told = superinfer("plan", "-f", file).stdout
+    assert "models/chat: memory NotStated: spec.model.memory is not set" in told
+    assert "models/chat: shapes: ConfigMap measured of spec.profileRef is not among the files" in told
+
+
+def test_people_read_the_shapes_the_pool_could_have(superinfer: Run, tmp_path: Path) -> None:
+    profile = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "measured", "namespace": "models"},
+        "data": {"profile.json": json.dumps(PROFILE)},
+    }
+    layout = (("3g.71gb", 0, 4), ("3g.71gb", 4, 4))
+    file = _write(tmp_path, POOL, CONTRACT, profile, _node("a", mig_3g__71gb="2"), _topology("a", layout))
+    told = superinfer("plan", "-f", file).stdout
+    assert "the pool's own 3g.71gb is among them" in told
+    assert "NVIDIA-H200 3g.71gb" in told
+    assert "Measured" in told
