@@ -59,6 +59,7 @@ CHANGES = {
     "no hash": (lambda *_: {"block_hash": b""}, Rejected.MALFORMED),
     "a hash beyond bounds": (lambda *_: {"block_hash": bytes(33)}, Rejected.MALFORMED),
     "a number beyond bounds": (lambda *_: {"ordinal": 2**32 - 1}, Rejected.MALFORMED),
+    "more tokens than a block may have": (lambda *_: {"tail_tokens": 2**16}, Rejected.MALFORMED),
     "only a reference": (lambda *_: {"payload": b""}, Rejected.MISSING),
 }
 
