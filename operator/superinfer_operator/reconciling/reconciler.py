@@ -14,7 +14,8 @@ from typing import Any
 
 from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND
 from superinfer_core.api.v1alpha1.pool_status import PoolReason
-from superinfer_core.placement import Plan, PlannerMemory, Snapshot, Topology, plan
+from superinfer_core.placement import Plan, PlannerMemory, Snapshot, Topology
+from superinfer_core.placement.rounds import RoundPlanner
 from superinfer_core.pods.settings import PodSettings
 from superinfer_core.pools.backoff import Backoff, observe
 from superinfer_core.pools.standing import Refusal
@@ -28,9 +29,9 @@ from superinfer_operator.placing.parts import PlanPart, by_pool_of
 from superinfer_operator.placing.promised import PromisedSetups
 from superinfer_operator.placing.repacking import Repacker, told
 from superinfer_operator.placing.setup import PoolSetup, Texts, set_up
-from superinfer_operator.placing.snapshot import make_snapshot
+from superinfer_operator.placing.snapshot import Gathered, make_snapshot
 from superinfer_operator.pools.references import ReferenceKeeper
-from superinfer_operator.pools.status import PoolOutcome
+from superinfer_operator.pools.status import outcome_of
 from superinfer_operator.pools.tending import PoolTender, PoolWork
 from superinfer_operator.reconciling.clock import Clock, Now
 from superinfer_operator.reconciling.events import About, EventType, Happening
@@ -75,6 +76,8 @@ class Reconciler:
         self._recorder = recorder
         self._texts: Mapping[tuple[str, str], TextRecord] = {}
         self._memory = PlannerMemory()
+        self._planner = RoundPlanner()
+        self._gathered = Gathered()
         self._backoff = Backoff()
         self.last_plan = Plan()
         """The plan of the last round, for metrics."""
@@ -173,10 +176,11 @@ class Reconciler:
             given=given,
             memory=self._memory,
             settings=self._settings.planner,
+            gathered=self._gathered,
         )
 
     async def _plan(self, snapshot: Snapshot, now: Now) -> Plan:
-        decided = await asyncio.to_thread(plan, snapshot, now.seconds)
+        decided = await asyncio.to_thread(self._planner.plan, snapshot, now.seconds)
         if self._repacker is None:
             return decided
         return await self._repacked(self._repacker, snapshot, decided, now)
@@ -208,13 +212,7 @@ class Reconciler:
             create=tuple(create),
             drain=tuple(part.drain),
             delete=tuple(part.delete),
-            outcome=PoolOutcome(
-                unplaced=tuple(part.unplaced),
-                flagged=tuple(part.flagged),
-                kept=tuple(part.keep),
-                waiting=(len(waits), until),
-                advice=tuple(part.advice),
-            ),
+            outcome=outcome_of(part, (len(waits), until)),
         )
 
     async def _end_orphans(self, parts: Mapping[str, PlanPart], by_pool: Pods) -> None:

@@ -3,7 +3,7 @@
 from superinfer_core.placement import ExecutorPhase, Node, PlannerMemory, PlannerSettings
 from superinfer_core.pods.settings import PodSettings
 from superinfer_operator.placing.setup import set_up
-from superinfer_operator.placing.snapshot import make_snapshot
+from superinfer_operator.placing.snapshot import Gathered, make_snapshot
 from superinfer_operator.watching.pods import ExecutorPod
 from superinfer_operator.watching.pools import pool_record
 
@@ -72,3 +72,28 @@ def test_a_pool_with_a_mistake_keeps_its_executors_and_what_they_hold_is_taken()
 def test_executors_without_a_pool_are_planned_so_that_they_end():
     made = snapshot([], [pod("gone")])
     assert [running.pool for running in made.executors] == ["shop/gone"]
+
+
+def test_what_has_not_changed_is_the_same_object_in_the_next_snapshot():
+    pods, nodes, gathered = [pod("p", 0), pod("p", 1)], [Node("n1"), Node("n2")], Gathered()
+
+    def gather():
+        return make_snapshot(
+            setups=[],
+            nodes=nodes,
+            topologies={},
+            executors=pods,
+            held={("n1", "cpu"): 100},
+            given={},
+            memory=PlannerMemory(),
+            settings=PlannerSettings(),
+            gathered=gathered,
+        )
+
+    first = gather()
+    pods[1], nodes[1] = pod("p", 1, terminating=True), Node("n2", schedulable=False)
+    second = gather()
+    assert second.nodes[0] is first.nodes[0]
+    assert second.executors[0] is first.executors[0]
+    assert second.foreign is first.foreign
+    assert (second.nodes[1].schedulable, second.executors[1].terminating) == (False, True)
