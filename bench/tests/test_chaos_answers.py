@@ -1,12 +1,14 @@
 """How answers are compared, and how kills are matched with what they did."""
 
 import json
+from collections import Counter
 
 import pytest
 
 from superinfer_bench.chaos.answers import Answer, Choice, compare, internal
+from superinfer_bench.chaos.bench import Result
 from superinfer_bench.chaos.cases import CASES
-from superinfer_bench.chaos.kills import TARGETS, Kill, attribute
+from superinfer_bench.chaos.kills import TARGETS, Kill, attribute, detections
 
 
 def answer(tokens, text="text", **fields):
@@ -119,3 +121,26 @@ def test_a_resume_belongs_to_the_latest_kill_that_can_have_caused_it():
 def test_every_kind_of_request_has_a_name_of_its_own():
     assert len({case.name for case in CASES}) == len(CASES)
     assert set(TARGETS) == {"engine", "sidecar", "executor", "peer", "both"}
+
+
+def test_the_report_sums_over_its_cases():
+    cases = {"a": Counter(answers=3, resumed=2, resumes=5), "b": Counter(answers=4, resumed=1, resumes=1)}
+    report = Result([], [], per_case=cases).as_json()
+    assert report["streams"]["resumed"] == 3
+    assert report["cases"]["a"]["resumes"] == 5
+
+
+def test_detection_is_told_by_what_died():
+    def kill(parts, *heard_ms):
+        resumes = [
+            {"lost_at_ms": at, "gap_ms": None, "decision_ms": 1, "delivered_tokens": 1} for at in heard_ms
+        ]
+        return Kill("engine", "any", 0.0, ("executor-0",), parts, 1, resumes)
+
+    found = detections(
+        [kill("engine", 10.0, 30.0), kill("engine", 20.0), kill("sidecar"), kill("EngineCore", 7)]
+    )
+    assert found == {
+        "EngineCore": {"kills": 1, "median_ms": 7, "p95_ms": 7, "slowest_ms": 7},
+        "engine": {"kills": 2, "median_ms": 25.0, "p95_ms": 30.0, "slowest_ms": 30.0},
+    }

@@ -15,7 +15,7 @@ import httpx
 from superinfer_bench.chaos.answers import Answer, compare, internal
 from superinfer_bench.chaos.cases import CASES, Case
 from superinfer_bench.chaos.client import Asked, ask, many_connections
-from superinfer_bench.chaos.kills import Kill, Killer, attribute
+from superinfer_bench.chaos.kills import Kill, Killer, attribute, detections
 from superinfer_bench.chaos.site import Site, SiteOptions, running_site
 from superinfer_bench.chaos.ties import is_tie
 from superinfer_bench.report import Aim
@@ -70,6 +70,7 @@ class Result:
         broken = [each for each in self.asked if each.broken]
         return {
             "kills": [each.as_json() for each in self.kills],
+            "detection": detections(self.kills),
             "tokens": {key: self.tokens[key] for key in ("expected", "lost", "doubled", "wrong", "ties")},
             "streams": {
                 "total": len(self.asked),

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from statistics import median
 from typing import Any, Final
 
@@ -177,6 +178,24 @@ def attribute(kills: Iterable[Kill], records: Iterable[Mapping[str, Any]]) -> in
             else:
                 cause.resumes.append(resume)
     return unexplained
+
+
+def detections(kills: Iterable[Kill]) -> dict[str, dict[str, float | int | None]]:
+    """How soon kills were known, by the processes that died: those under which requests ran."""
+    by_parts: dict[str, list[float]] = {}
+    for each in kills:
+        detected_ms = each.as_json()["detection_ms"]
+        if detected_ms is not None:
+            by_parts.setdefault(each.parts, []).append(detected_ms)
+    return {
+        parts: {
+            "kills": len(found),
+            "median_ms": _middle(found),
+            "p95_ms": sorted(found)[ceil(0.95 * len(found)) - 1],
+            "slowest_ms": max(found),
+        }
+        for parts, found in sorted(by_parts.items())
+    }
 
 
 def _middle(values: list[float]) -> float | None:
