@@ -5,7 +5,7 @@ pool, its contracts, its profiles and the hardware, never on what is taken of it
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape
@@ -72,8 +72,13 @@ def pool_shapes(
         return PoolShapes(message=str(unknown))
     traffic = _traffic(pool, promises)
     made = offers(promises.objectives, traffic, options, no_room="no node has it")
-    front = tuple(one for one in made if one.on_front)
+    front = tuple(_bounded(one) for one in made if one.on_front)
     return PoolShapes(front[:MAX_OFFERED], f"{_asked(promises, traffic)}; {_own(pool, made, front)}")
+
+
+def _bounded(one: ShapeOffer) -> ShapeOffer:
+    """With no more domains than executors: a node that comes or goes then seldom changes what is told."""
+    return replace(one, option=replace(one.option, domains=min(one.option.domains, one.executors)))
 
 
 def _traffic(pool: PoolDemand, promises: PoolPromises) -> Traffic:

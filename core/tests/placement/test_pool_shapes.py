@@ -86,6 +86,10 @@ def test_nodes_the_pool_may_not_use_do_not_count(elsewhere: Node) -> None:
     assert {one.option.domains for one in found((*mine, elsewhere), a_pool).offers} == {2}
 
 
+def test_a_node_more_than_executors_can_be_spread_over_changes_nothing() -> None:
+    assert found((*NODES, cut("d"))) == found()
+
+
 def test_several_products_that_could_be_the_measured_one_are_all_estimates() -> None:
     nodes = (switched("a"), switched("b", product=H100))
     whole = pool("p", 1, gpu())
