@@ -191,7 +191,7 @@ class Planner:
         step_ms = model.step_ms(decode_seqs=seqs)
         tokens = max(1, request.expected_output_tokens - request.output_tokens)
         self._forecast.arrive(now_ms, request, model, seqs)
-        return prefill_ms + tokens * step_ms / seqs
+        return prefill_ms + request.places * tokens * step_ms / seqs
 
     def learn_step(self, facts: work_pb2.StepFacts, now_ms: float) -> None:
         """Learn from one step; the many of a fast engine are sampled, they say the same."""

@@ -83,5 +83,6 @@ class Tracked:
                 max(self.expected_output_tokens, output_tokens + 1),
                 self.first_token_ms,
                 self.preemptions,
+                self.places,
             )
         return state

@@ -81,16 +81,24 @@ class Room:
         self.ingress = FakeIngress()
         self.desk.engine_up(self.engine)
 
-    def send(self, request_id: str, slo: slo_pb2.RequestSlo, *, attempt: int = 1, tokens: int = 50) -> None:
+    def send(
+        self,
+        request_id: str,
+        slo: slo_pb2.RequestSlo,
+        *,
+        attempt: int = 1,
+        tokens: int = 50,
+        choices: int = 1,
+    ) -> None:
         body = b"x" * 10
         submit = work_pb2.Submit(request_id=request_id, attempt=attempt, path="/p", body=body, slo=slo)
         self.desk.submit([submit], self.ingress)
-        self.render(tokens=tokens)
+        self.render(tokens=tokens, choices=choices)
 
-    def render(self, *, tokens: int = 50) -> None:
+    def render(self, *, tokens: int = 50, choices: int = 1) -> None:
         ids, self.engine.renders = self.engine.renders, []
         self.desk.rendered(
-            engine_pb2.Rendered(request_id=i, total_prompt_tokens=10, max_tokens=tokens, choices=1)
+            engine_pb2.Rendered(request_id=i, total_prompt_tokens=10, max_tokens=tokens, choices=choices)
             for i in ids
         )
 

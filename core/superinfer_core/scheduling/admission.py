@@ -8,9 +8,10 @@ work ahead, and no admitted request that would be kept without the candidate is 
 deadline. Room for what higher ranks still bring is left in the projection (`policy.reserve_share`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Final
 
 from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.scheduling.context import DecisionContext
@@ -27,6 +28,7 @@ from superinfer_core.scheduling.slack import (
     tokens_left,
 )
 from superinfer_core.scheduling.state import EngineState, Phase, RequestState
+from superinfer_core.scheduling.step import places_of
 from superinfer_core.slo import Metric, Rank
 
 
@@ -52,8 +54,15 @@ class Admission:
     refusal: Refusal | None = None
 
 
+ROLLED_BEST_EFFORT: Final = 32
+"""Best effort behind a longer queue is not rolled forward request by request: it is promised nothing, and
+thousands that wait must not cost a projection of thousands for each that joins them."""
+
+
 def admit(candidate: RequestState, state: EngineState, now_ms: float, ctx: DecisionContext) -> Admission:
     """Decide about `candidate`, which is not among `state.requests`."""
+    if candidate.slo.best_effort and len(state.requests) > state.max_num_seqs + ROLLED_BEST_EFFORT:
+        return Admission(admitted=True, prediction=_behind_everyone(candidate, state, now_ms, ctx))
     prediction, late = _predict(candidate, state, now_ms, ctx)
     if candidate.slo.best_effort or ctx.policy.order is not Order.SLACK:
         return Admission(admitted=True, prediction=prediction)
@@ -114,7 +123,7 @@ def _together(
     """The answers if every candidate can be promised with all the others there, else None."""
     room = min(room_for(c.slo.rank, ctx) for c in candidates)
     joined = replace(state, requests=(*state.requests, *candidates))
-    rollout = _roll(joined.requests, joined, now_ms, ctx, room)
+    rollout = _roll(joined.requests, joined, now_ms, ctx, room, {c.request_id for c in candidates})
     answers = []
     for c in candidates:
         prediction = _prediction(c, rollout, joined, now_ms, ctx)
@@ -148,20 +157,58 @@ class _Rollout:
 
 
 def _roll(
-    requests: Sequence[RequestState], state: EngineState, now_ms: float, ctx: DecisionContext, room: float
+    requests: Sequence[RequestState],
+    state: EngineState,
+    now_ms: float,
+    ctx: DecisionContext,
+    room: float,
+    asked: Collection[str] = (),
 ) -> _Rollout:
+    """Roll `requests` forward.
+
+    `asked` are the ids that must be in the projection even if nothing was promised to them.
+    """
     decodes = [r for r in requests if r.phase is Phase.DECODE]
     jobs = order((r for r in requests if r.phase is not Phase.DECODE), now_ms, ctx)
-    projection = project(jobs, decodes, state, now_ms, ctx, room)
-    return _Rollout(projection, jobs, sum(r.computed_tokens for r in decodes))
+    # Whoever waits behind the last that is promised or asked about changes nothing for any of these.
+    last = len(jobs)
+    while last and _is_nobodys_concern(jobs[last - 1], asked):
+        last -= 1
+    projection = project(jobs[:last], decodes, state, now_ms, ctx, room, places_of(jobs[last:]))
+    return _Rollout(projection, jobs, sum(r.computed_tokens * r.places for r in decodes))
+
+
+def _is_nobodys_concern(r: RequestState, asked: Collection[str]) -> bool:
+    return r.slo.best_effort and r.phase is Phase.WAITING and r.request_id not in asked
 
 
 def _predict(
     candidate: RequestState, state: EngineState, now_ms: float, ctx: DecisionContext
 ) -> tuple[Prediction, Mapping[str, float]]:
     joined = replace(state, requests=(*state.requests, candidate))
-    rollout = _roll(joined.requests, state, now_ms, ctx, room_for(candidate.slo.rank, ctx))
+    room = room_for(candidate.slo.rank, ctx)
+    rollout = _roll(joined.requests, state, now_ms, ctx, room, (candidate.request_id,))
     return _prediction(candidate, rollout, joined, now_ms, ctx), rollout.projection.first_ms
+
+
+def _behind_everyone(
+    candidate: RequestState, state: EngineState, now_ms: float, ctx: DecisionContext
+) -> Prediction:
+    """What best effort sees at the end of a long queue: everyone's prefill, then a place."""
+    model = ctx.model
+    work = tokens = 0.0
+    for r in state.requests:
+        tokens += r.places * tokens_left(r)
+        if r.phase is not Phase.DECODE:
+            work += model.prefill_work_ms(r.prefill_left_tokens, r.computed_tokens)
+    factor = ctx.factor(ctx.policy.admission_quantile or candidate.slo.quantile)
+    running = [r for r in state.requests if r.phase is Phase.DECODE]
+    context = sum(r.computed_tokens * r.places for r in running) / max(1, places_of(running))
+    seqs = max(1, state.max_num_seqs)
+    step = model.step_ms(decode_seqs=seqs, decode_context_tokens=context * seqs) * factor
+    own = model.prefill_work_ms(candidate.prefill_left_tokens, candidate.computed_tokens)
+    ttft = max(0.0, now_ms - candidate.arrived_ms) + (work + own) * factor + (tokens / seqs + 1) * step
+    return Prediction(ttft, step, ttft + (tokens_left(candidate) - 1) * step, inf)
 
 
 def _prediction(
@@ -174,8 +221,8 @@ def _prediction(
     waited = max(0.0, now_ms - candidate.arrived_ms)
     first = projection.first_ms[candidate.request_id] * factor + margin
     ttft = waited + first
-    seqs = min(joined.max_num_seqs, len(joined.requests))
-    context = rollout.decode_context + candidate.prompt_tokens
+    seqs = min(joined.max_num_seqs, sum(r.places for r in joined.requests))
+    context = rollout.decode_context + candidate.prompt_tokens * candidate.places
     step = ctx.model.step_ms(decode_seqs=seqs, decode_context_tokens=context) * factor
     left = tokens_left(candidate)
     itl = max(
@@ -221,9 +268,9 @@ def _outpaces(candidate: RequestState, state: EngineState, ctx: DecisionContext)
     longest = ctx.forecast.longest_step_ms(candidate.slo.rank, ctx.policy.reserve_pace)
     if longest == inf:
         return False
-    seqs = min(state.max_num_seqs, len(state.requests) + 1)
+    seqs = min(state.max_num_seqs, sum(r.places for r in state.requests) + candidate.places)
     context = sum(
-        r.prompt_tokens + 0.5 * (r.output_tokens + r.expected_output_tokens)
+        r.places * (r.prompt_tokens + 0.5 * (r.output_tokens + r.expected_output_tokens))
         for r in (*state.requests, candidate)
     )
     return ctx.model.step_ms(decode_seqs=seqs, decode_context_tokens=context) > longest
@@ -239,7 +286,9 @@ def _crowds_out(candidate: RequestState, state: EngineState, ctx: DecisionContex
     if expected <= 0:
         return False
     key = (rank.tier_rank, rank.negated_priority)
-    below = sum(1 for r in state.requests if (r.slo.rank.tier_rank, r.slo.rank.negated_priority) >= key)
+    below = sum(
+        r.places for r in state.requests if (r.slo.rank.tier_rank, r.slo.rank.negated_priority) >= key
+    )
     if below <= 0:
         return False
     work, hold = work_of(candidate, ctx.model, state.max_num_seqs)
@@ -247,7 +296,7 @@ def _crowds_out(candidate: RequestState, state: EngineState, ctx: DecisionContex
     if not slo.contract_holds:
         room += policy.broken_weight
     room += policy.triage_weight * (ctx.forecast.mean_budget_left(rank) - slo.budget_left)
-    return below + max(0.0, room) > state.max_num_seqs - expected
+    return below + max(0.0, room + candidate.places - 1) > state.max_num_seqs - expected
 
 
 def _harmed(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.state import EngineState, Phase, RequestState
-from superinfer_core.scheduling.step import displaceable, spare_after_resume_ms
+from superinfer_core.scheduling.step import displaceable, places_of, spare_after_resume_ms
 
 
 def displaced_for(
@@ -16,22 +16,28 @@ def displaced_for(
 ) -> EngineState | None:
     """The state once victims gave way to the candidate; None where they cannot.
 
-    Waiting requests as important as the candidate displace before it: there must be a victim for each.
+    Waiting requests as important as the candidate displace before it: there must be places for each.
     """
     running = [r for r in state.requests if r.phase is not Phase.WAITING]
-    if candidate.slo.ttft_ms is None or len(running) < state.max_num_seqs or ctx.policy.max_preemptions <= 0:
+    taken = places_of(running)
+    if candidate.slo.ttft_ms is None or taken < state.max_num_seqs or ctx.policy.max_preemptions <= 0:
         return None
-    before = sum(
-        1
+    before = places_of(
+        r
         for r in state.requests
         if r.phase is Phase.WAITING and r.first_token_ms is None and not r.slo.rank > candidate.slo.rank
     )
-    step_ms = ctx.model.step_ms(decode_seqs=len(running))
+    step_ms = ctx.model.step_ms(decode_seqs=taken)
     victims = [r for r in running if displaceable(r, candidate, now_ms, step_ms, ctx)]
-    if len(victims) <= before:
-        return None
     victims.sort(key=lambda r: (-spare_after_resume_ms(r, candidate, now_ms, step_ms, ctx), r.request_id))
-    gone = {r.request_id for r in victims[: before + 1]}
+    short = before + candidate.places + taken - state.max_num_seqs
+    gone: set[str] = set()
+    for victim in victims:
+        if short > 0:
+            gone.add(victim.request_id)
+            short -= victim.places
+    if short > 0:
+        return None
     return replace(
         state,
         requests=tuple(

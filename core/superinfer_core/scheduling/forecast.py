@@ -101,7 +101,7 @@ def work_of(request: RequestState, model: StepModel, places: int) -> tuple[float
     """
     work = model.prefill_work_ms(request.prefill_left_tokens, request.computed_tokens)
     left = max(1, request.expected_output_tokens - request.output_tokens)
-    return work, work + left * 2.0 * model.step_ms(decode_seqs=places)
+    return work, request.places * (work + left * 2.0 * model.step_ms(decode_seqs=places))
 
 
 class ArrivalForecast:

@@ -29,6 +29,19 @@ def order_key(r: RequestState, now_ms: float, ctx: DecisionContext) -> OrderKey:
     slo = r.slo
     rank = slo.rank
     kind = ctx.policy.order
+    if kind is Order.SLACK and slo.best_effort and r.first_token_ms is None:
+        # Nothing is due: no times to compute, and a long queue of these is put in order cheaply.
+        last = ctx.policy.urgency.bucket(inf, inf)
+        return (
+            False,
+            last,
+            not slo.contract_holds,
+            slo.budget_left,
+            rank.tier_rank,
+            rank.negated_priority,
+            r.arrived_ms,
+            r.request_id,
+        )
     if kind is Order.SLACK:
         slack, shared = _slack_and_shared(r, now_ms, ctx)
         lost = slack < 0

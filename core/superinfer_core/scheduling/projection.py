@@ -69,49 +69,57 @@ def project(
     now_ms: float,
     ctx: DecisionContext,
     room: float = 1.0,
+    behind: int = 0,
 ) -> Projection:
     """Roll the batch forward until every job of `jobs` (in serving order) has its next token.
 
-    `room` is the share of prefill time that is left to them (`room_for`).
+    `room` is the share of prefill time that is left to them (`room_for`); `behind` the places wanted by
+    whoever waits after them.
     """
     model, places = ctx.model, state.max_num_seqs
     active = _paces(decodes, now_ms)
+    seqs = sum(r.places for r in decodes)
     base, per_seq = model.base_ms, model.per_decode_seq_ms
     if decodes:
-        per_seq += model.per_decode_context_token_ms * sum(r.computed_tokens for r in decodes) / len(decodes)
-    cap = step_cap_ms(ctx, base + per_seq * min(places, len(active) + len(jobs)))
+        per_seq += (
+            model.per_decode_context_token_ms * sum(r.computed_tokens * r.places for r in decodes) / seqs
+        )
+    cap = step_cap_ms(ctx, base + per_seq * min(places, seqs + behind + sum(j.places for j in jobs)))
     if cap == inf:
         cap = base + model.per_prefill_token_ms * state.max_step_tokens
     queue = [_Item(j, model.prefill_work_ms(j.prefill_left_tokens, j.computed_tokens) / room) for j in jobs]
-    inside = sum(1 for item in queue if item.started)
+    inside = sum(item.job.places for item in queue if item.started)
     first: dict[str, float] = {}
     t = k = 0.0
     tau, stale = cap, True  # stale: the tightest pace has to be looked for again
     while queue:
-        at = _next(queue, len(active) + inside < places)
-        fixed = base + per_seq * (len(active) + 1)
-        if at < 0:  # nobody may enter before a sequence ends
-            end, pace = heappop(active) if active else (k + 1.0, inf)
+        at = _next(queue, places - seqs - inside)
+        fixed = base + per_seq * (seqs + 1)
+        if at < 0 and active:  # nobody may enter before a sequence ends
+            end, pace, gone = heappop(active)
+            seqs -= gone
             t += (end - k) * fixed
             k, stale = end, stale or pace <= tau
             continue
+        at = max(0, at)  # more choices than there are places take turns
         item = queue[at]
         if stale:
             tau, stale = _step_ms(active, fixed, cap), False
         per_step = max(0.05 * fixed, tau - fixed)
         steps = item.work / per_step
         if active and steps > active[0][0] - k:  # a sequence ends first
-            end, pace = heappop(active)
+            end, pace, gone = heappop(active)
+            seqs -= gone
             t += (end - k) * (per_step + fixed)
             item.work -= (end - k) * per_step
             k, stale = end, pace <= tau
-            inside += not item.started
+            inside += 0 if item.started else item.job.places
             item.started = True
             continue
         t += item.work + steps * fixed
         k += steps
         del queue[at]
-        inside -= item.started
+        inside -= item.job.places if item.started else 0
         # A token comes at the end of a step, and no step is shorter than its decoding: a small prompt takes
         # no fraction of one.
         alone = model.prefill_work_ms(item.job.prefill_left_tokens, item.job.computed_tokens)
@@ -119,24 +127,25 @@ def project(
         left = tokens_left(item.job)
         if left > 1:
             pace = own_pace_ms(item.job)
-            heappush(active, (k + left - 1, pace))
+            heappush(active, (k + left - 1, pace, item.job.places))
+            seqs += item.job.places
             stale = stale or pace < tau
     return Projection(first, tau)
 
 
-def _paces(decodes: list[RequestState], now_ms: float) -> list[tuple[float, float]]:
-    """(step in which it ends, time per token that keeps it) of every decoding sequence, as a heap."""
+def _paces(decodes: list[RequestState], now_ms: float) -> list[tuple[float, float, int]]:
+    """(step in which it ends, time per token that keeps it, places) of all who decode, as a heap."""
     active = []
     for r in decodes:
         left = tokens_left(r)
-        active.append((float(left), (pace_deadline_ms(r) - now_ms) / left))
+        active.append((float(left), (pace_deadline_ms(r) - now_ms) / left, r.places))
     heapify(active)
     return active
 
 
-def _next(queue: list[_Item], free: bool) -> int:
-    """Index of the first job that has a place or may take one; -1 if there is none."""
-    if free:
+def _next(queue: list[_Item], free: int) -> int:
+    """Index of the first job that has its places or may take them; -1 if there is none."""
+    if free >= queue[0].job.places:
         return 0
     for at, item in enumerate(queue):
         if item.started:
@@ -144,10 +153,10 @@ def _next(queue: list[_Item], free: bool) -> int:
     return -1
 
 
-def _step_ms(active: list[tuple[float, float]], fixed_ms: float, cap_ms: float) -> float:
+def _step_ms(active: list[tuple[float, float, int]], fixed_ms: float, cap_ms: float) -> float:
     """Length of a step: the tightest pace that bare decoding can keep, at most the cap."""
     tau = cap_ms
-    for _, pace in active:
+    for _, pace, _ in active:
         if fixed_ms < pace < tau:
             tau = pace
     return tau

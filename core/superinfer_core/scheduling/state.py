@@ -35,6 +35,7 @@ class RequestState:
         expected_output_tokens: predicted total output at the request's quantile, at least output_tokens + 1.
         first_token_ms: when the first token came out, or None.
         preemptions: how often it was displaced.
+        places: places of the batch it takes, one per choice (n > 1); output counts are those of one choice.
     """
 
     request_id: str
@@ -47,6 +48,7 @@ class RequestState:
     expected_output_tokens: int
     first_token_ms: float | None = None
     preemptions: int = 0
+    places: int = 1
 
     @property
     def prefill_left_tokens(self) -> int:
@@ -72,3 +74,8 @@ class EngineState:
     max_step_tokens: int
     kv_total_tokens: int
     requests: tuple[RequestState, ...] = ()
+
+    @property
+    def running_places(self) -> int:
+        """Places of the batch that are taken."""
+        return sum(r.places for r in self.requests if r.phase is not Phase.WAITING)

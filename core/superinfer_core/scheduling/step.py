@@ -5,6 +5,7 @@ gives way to, was displaced less often than the policy allows, and keeps its own
 has none to keep).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -72,7 +73,7 @@ def plan_step(state: EngineState, now_ms: float, ctx: DecisionContext) -> StepPl
     prefills = order(
         (r for r in running if r.phase is Phase.PREFILL and r.request_id not in gone), now_ms, ctx
     )
-    free = state.max_num_seqs - len(running) + len(gone)
+    free = state.max_num_seqs - places_of(r for r in running if r.request_id not in gone)
     budget, hold = _chunks(prefills, ahead, free, state, decodes, now_ms, ctx)
     return StepPlan(
         preempt,
@@ -97,6 +98,11 @@ floor nobody's prefill would move until they end (measured: six seconds on a rea
 """
 
 
+def places_of(requests: Iterable[RequestState]) -> int:
+    """Places of the batch that `requests` take."""
+    return sum(r.places for r in requests)
+
+
 def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, ctx: DecisionContext) -> float:
     """Time a step may spend on prefill: what the tightest running token deadline leaves after decoding.
 
@@ -105,8 +111,8 @@ def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, c
     the step.
     """
     policy, model = ctx.policy, ctx.model
-    context = sum(r.computed_tokens for r in decodes)
-    fixed = model.step_ms(decode_seqs=len(decodes) + max(1, prefills), decode_context_tokens=context)
+    context = sum(r.computed_tokens * r.places for r in decodes)
+    fixed = model.step_ms(decode_seqs=places_of(decodes) + max(1, prefills), decode_context_tokens=context)
     may_take = step_cap_ms(ctx, fixed)
     for r in decodes:
         slo = r.slo
@@ -144,7 +150,7 @@ def _chunks(
     ones first, so one that comes after a waiting request is held while that request can use the step;
     tokens then add up in the engine's own sequence, each at the price of its context.
     """
-    most = max(0, state.max_step_tokens - len(decodes))
+    most = max(0, state.max_step_tokens - places_of(decodes))
     entering = ahead[: max(0, free)]
     if not prefills and not entering:
         return most, ()
@@ -185,9 +191,14 @@ def _preemptions(
     ctx: DecisionContext,
 ) -> tuple[Preempt, ...]:
     """At most one displacement per step: for the first in the queue that would miss by waiting."""
-    if not ahead or not running or ctx.policy.max_preemptions <= 0 or len(running) < state.max_num_seqs:
+    if (
+        not ahead
+        or not running
+        or ctx.policy.max_preemptions <= 0
+        or state.running_places < state.max_num_seqs
+    ):
         return ()
-    step = ctx.model.step_ms(decode_seqs=len(running))
+    step = ctx.model.step_ms(decode_seqs=state.running_places)
     # A place comes free when the shortest answer ends; waiting is cheaper than computing a victim again.
     free_in = 2 * step * min((tokens_left(r) for r in running if r.phase is Phase.DECODE), default=inf)
     lowest = max((r.slo.rank.tier_rank, r.slo.rank.negated_priority) for r in running)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from scheduling_cases import CTX, MODEL, NOW, contexts, decoding, engine, engines, states, waiting
 
 from superinfer_core.refusal import RefusalCode
@@ -31,8 +31,9 @@ def test_every_state_gets_an_answer_with_a_reason(
 def test_an_idle_engine_admits_exactly_what_is_feasible_when_idle(
     candidate: RequestState, state: EngineState, ctx: DecisionContext
 ) -> None:
-    assume(ctx.policy.order is Order.SLACK and not candidate.slo.best_effort)
-    candidate = replace(candidate, phase=Phase.WAITING)
+    ctx = replace(ctx, policy=replace(ctx.policy, order=Order.SLACK))
+    promised = replace(candidate.slo, best_effort=False)
+    candidate = replace(candidate, phase=Phase.WAITING, slo=promised)
     assert admit(candidate, state, NOW, ctx).admitted == feasible_when_idle(candidate, state, NOW, ctx)
 
 
