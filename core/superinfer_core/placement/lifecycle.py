@@ -68,6 +68,14 @@ class Decision:
         (self.delete if trouble.at_once or trouble.force or never_ran else self.drain).append(ended)
 
 
+_RANK = {
+    ExecutorPhase.READY: 0,
+    ExecutorPhase.NOT_READY: 1,
+    ExecutorPhase.PENDING: 2,
+    ExecutorPhase.FAILED: 3,
+}
+"""How much a pool would rather keep it: less is better."""
+
 Judge = Callable[[RunningExecutor], Trouble | Flagged | None]
 """What is wrong with an executor: it has to go, it is kept though a constraint is broken, or nothing."""
 
@@ -137,8 +145,7 @@ def _one_of(pool: PoolDemand, held: list[RunningExecutor], decision: Decision) -
 
 
 def _worth(executor: RunningExecutor) -> tuple[int, int]:
-    order = (ExecutorPhase.READY, ExecutorPhase.NOT_READY, ExecutorPhase.PENDING, ExecutorPhase.FAILED)
-    return (order.index(executor.phase), executor.incarnation)
+    return (_RANK[executor.phase], executor.incarnation)
 
 
 def _shrink(
@@ -152,8 +159,9 @@ def _shrink(
         return
 
     def order(slot: int) -> tuple[int, tuple[int, ...], int]:
-        least = min(slots[slot], key=_worth)
-        return (_worth(least)[0], shrink(least), slot)
+        held = slots[slot]
+        least = held[0] if len(held) == 1 else min(held, key=_worth)
+        return (_RANK[least.phase], shrink(least), slot)
 
     for slot in sorted(slots, key=order, reverse=True)[:surplus]:
         for executor in slots.pop(slot):
@@ -216,13 +224,13 @@ def _roll(
 
     Slots that wait for room are no reason to wait: there may never be any.
     """
-    if any(executor.terminating for executor in executors):
+    outdated = [held[0] for held in slots.values() if held[0].revision != pool.revision]
+    if not outdated or any(executor.terminating for executor in executors):
         return
     if decision.drain or decision.delete or any(len(held) > 1 for held in slots.values()):
         return
-    outdated = [held[0] for held in slots.values() if held[0].revision != pool.revision]
     current = [held[0] for held in slots.values() if held[0].revision == pool.revision]
-    if not outdated or any(executor.phase is not ExecutorPhase.READY for executor in current):
+    if any(executor.phase is not ExecutorPhase.READY for executor in current):
         return
     # What does not serve loses nothing by going first.
     first = min(outdated, key=lambda executor: (executor.phase is ExecutorPhase.READY, executor.slot))

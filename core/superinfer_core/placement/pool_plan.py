@@ -152,7 +152,19 @@ class PoolPlanner:
             cordoned = int(node is None or not node.schedulable or not node.ready)
             return (cordoned, crowds.get(executor.node, 0))
 
-        decision = decide(pool, executors, lambda executor: self._judge(pool, executor), burden)
+        nodes, failed = self._nodes, self._failed
+
+        def judge(executor: RunningExecutor) -> Trouble | Flagged | None:
+            """What is wrong with an executor: mostly nothing, which is seen at once."""
+            node = nodes.get(executor.node)
+            if node is None or node.taints or executor.node in failed or executor.device_unhealthy:
+                return self._judge(pool, executor)
+            as_planned = executor.devices is None or executor.devices == executor.planned_devices
+            if as_planned and executor.phase is not ExecutorPhase.FAILED:
+                return None
+            return self._judge(pool, executor)
+
+        decision = decide(pool, executors, judge, burden)
         draft.drain.extend(decision.drain)
         draft.delete.extend(decision.delete)
         draft.flagged.extend(decision.flagged)
@@ -185,8 +197,13 @@ class PoolPlanner:
         places = [(place.fault_domain, place.executor.slot) for place in kept]
         places += [(landing.fault_domain, want.slot) for want, landing in created]
         peers = peer_slots(places)
+        chiplet = pool.chiplet
         for place, peer in zip(kept, peers, strict=False):
-            draft.keep.append(place.keep(pool, peer))
+            said = place.kept
+            # Mostly nothing about it has changed.
+            if said is None or said.assignment.peer != peer or place.of is not chiplet:
+                said = place.keep(pool, peer)
+            draft.keep.append(said)
         for (want, landing), peer in zip(created, peers[len(kept) :], strict=True):
             draft.create.append(_assignment(pool, want, landing, peer))
 
