@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from superinfer_ingress.contracts.keys import load_keys
 
 Run = Callable[..., Any]
@@ -39,3 +41,28 @@ def test_a_broken_file_is_named_and_left_alone(superinfer: Run, tmp_path: Path) 
     assert superinfer("keys", "check", "--keys", str(file)).exit_code == 2
     assert superinfer("keys", "create", "a", "--keys", str(file)).exit_code == 2
     assert file.read_text() == "keys: 3\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("",), "name"),
+        (("a", "--namespace", "Not One"), "--namespace"),
+        (("a", "--keys", "/no/such/directory/keys.yaml"), "No such file or directory"),
+    ],
+    ids=["no name", "no namespace", "no directory"],
+)
+def test_a_key_that_could_not_be_used_is_not_made(
+    superinfer: Run, tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    file = tmp_path / "keys.yaml"
+    done = superinfer("keys", "create", "--keys", str(file), *arguments)
+    assert done.exit_code == 2
+    assert says in done.stderr
+    assert not file.exists()
+
+
+def test_what_never_ends_is_refused_as_a_keys_file(superinfer: Run) -> None:
+    done = superinfer("keys", "check", "--keys", "/dev/zero")
+    assert done.exit_code == 2
+    assert "is larger than" in done.stderr

@@ -159,8 +159,26 @@ def test_a_port_in_use_is_refused_before_anything_starts() -> None:
         (("--stub", "--auth", "required"), "superinfer keys create"),
         (("--stub", "--contracts", "/no/such/dir"), "--contracts"),
         (("--stub", "--profile", "/no/such/file"), "--profile"),
+        (("--stub", "--profile", os.fspath(Path(__file__))), "superinfer profile --out"),
+        (("--stub", "--policy", "/no/such/file"), "--policy"),
+        (("--stub", "--keys", "/no/such/file"), "superinfer keys create"),
+        (("--stub", "--host", "192.0.2.1"), "--host"),
+        (("--stub", "--checkpoint", "on"), "--checkpoint"),
+        (("--stub", "--", "--max-num-batched-tokens", "64"), "--max-num-batched-tokens"),
     ],
-    ids=["no model", "a directory without a model", "no keys", "no contracts", "no profile"],
+    ids=[
+        "no model",
+        "a directory without a model",
+        "no keys",
+        "no contracts",
+        "no profile",
+        "no profile in the file",
+        "no policy",
+        "no keys file",
+        "an address of another machine",
+        "a stub that would save checkpoints",
+        "arguments for an engine that is none",
+    ],
 )
 def test_what_cannot_work_is_refused_with_what_to_do(arguments: tuple[str, ...], says: str) -> None:
     done = run("serve", "--port", str(free_port()), *arguments)

@@ -11,6 +11,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from superinfer_ingress.small_file import read_small_text
+
 Milliseconds = Annotated[float, Field(gt=0, le=3_600_000)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
@@ -199,7 +201,7 @@ def load_config(path: Path) -> Config:
         ConfigInvalid: it cannot be read, or a field is wrong.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.safe_load(read_small_text(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         msg = f"{path}: {error}"
         raise ConfigInvalid(msg) from error

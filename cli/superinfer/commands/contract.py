@@ -25,6 +25,7 @@ from superinfer_core.contract.problems import ContractInvalid, ContractProblem
 from superinfer_core.contract.resolution import Resolution
 from superinfer_core.contract.short_form import short_from_contract
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
+from superinfer_ingress.small_file import read_small_text
 
 app = typer.Typer(
     help="Check, convert and explain SLO contracts.", no_args_is_help=True, rich_markup_mode=None
@@ -174,7 +175,7 @@ def _profile(path: Path | None) -> Profile | None:
     if path is None:
         return None
     try:
-        return Profile.load_json(path.read_text())
+        return Profile.load_json(read_small_text(path))
     except (OSError, UnicodeDecodeError, ProfileInvalid) as problem:
         fail(
             f"{path}: {problem}", fix="Make one with `superinfer profile --out FILE`.", code=exit_codes.USAGE

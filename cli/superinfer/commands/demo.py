@@ -5,6 +5,7 @@ import hashlib
 from pathlib import Path
 from typing import Annotated
 
+import httpx
 import typer
 
 from superinfer import exit_codes
@@ -73,6 +74,11 @@ def demo(
         result = asyncio.run(_demo(options, progress, measure_again=measure_again))
     except (StartFailed, EngineTroubleError) as trouble:
         fail(str(trouble))
+    except httpx.HTTPError as trouble:
+        fail(
+            f"the story broke off: {type(trouble).__name__} while waiting for an answer",
+            fix="Is the machine busy with something else? Run it again.",
+        )
     except Interrupted:
         fail("interrupted before the story began")
     finally:

@@ -1,5 +1,6 @@
 """`superinfer keys`: make API keys; only their hashes are kept."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,7 @@ Exit codes:
   0  created
   2  the file cannot be used, or has a key of that name"""
 
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 KeysFile = Annotated[Path, typer.Option("--keys", help="File of hashed keys; made when it is not there.")]
 
 
@@ -45,6 +47,13 @@ def create(
 ) -> None:
     """See CREATE_HELP."""
     namespaces = tuple(namespace or ("default",))
+    for each in namespaces:
+        if not _NAMESPACE.fullmatch(each):
+            fail(
+                f"--namespace {each!r} is not a namespace",
+                fix="Use lower-case letters, digits and dashes, up to 63.",
+                code=exit_codes.USAGE,
+            )
     key, entry = new_key(name, namespaces=namespaces, secret=secret, admin=admin)
     try:
         add_key(keys, entry)

@@ -92,7 +92,7 @@ def serve(
             grace_s=grace_s,
             step_ms=step_ms,
             prefill_ms_per_token=prefill_ms_per_token,
-            checkpoint=checkpoint or _checkpoints_where_they_fit(0 if stub else checkpoint_mib * executors),
+            checkpoint=_checkpoint(checkpoint, stub, scheduler, checkpoint_mib * executors),
             checkpoint_mib=checkpoint_mib,
             engine_args=tuple(engine_args or ()),
         )
@@ -105,6 +105,15 @@ def serve(
     except StartFailed as failure:
         fail(str(failure))
     raise typer.Exit(exit_codes.OK if clean else exit_codes.FAILED)
+
+
+def _checkpoint(asked: Checkpoint | None, stub: bool, scheduler: Policy, needed_mib: int) -> Checkpoint:
+    """What was asked for, or what fits; a stub and vLLM's own schedulers save nothing."""
+    saves = not stub and scheduler is Policy.SUPERINFER
+    if asked is Checkpoint.ON and not saves:
+        who = "--stub" if stub else f"--scheduler {scheduler}"
+        raise CannotServe(f"--checkpoint on: {who} saves no checkpoints", "Leave out one of the two.")
+    return asked or _checkpoints_where_they_fit(needed_mib if saves else 0)
 
 
 def _checkpoints_where_they_fit(needed_mib: int) -> Checkpoint:

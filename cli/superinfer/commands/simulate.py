@@ -28,15 +28,21 @@ from superinfer.simulation.workload import (
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
 from superinfer_core.prediction.step_model import StepModel
 from superinfer_core.scheduling.policy import Order, PolicyInvalid, SchedulingPolicy
+from superinfer_ingress.small_file import read_small_text
 
 HELP = """Simulate executors on a trace, with the decisions the product takes.
 
+\b
 Examples:
   superinfer simulate                                      a seeded mix with bursts on one executor
   superinfer simulate --trace azure.csv --load 1.5         one and a half times what one executor can serve
   superinfer simulate --executors 64 --requests 100000     a fleet
   superinfer simulate --policy priority --output json      a baseline, for programs
-"""
+
+\b
+Exit codes:
+  0  simulated
+  2  wrong option: no such trace, profile or policy file"""
 
 TINY_MODEL = StepModel(5.0, 0.10, 0.0, 0.06, 0.0)
 """Step times of the tiny benchmark model, where no profile is given."""
@@ -134,7 +140,7 @@ def _engine(path: Path | None) -> tuple[StepModel, EngineLimits]:
     if path is None:
         return TINY_MODEL, EngineLimits()
     try:
-        profile = Profile.load_json(path.read_text(encoding="utf-8"))
+        profile = Profile.load_json(read_small_text(path))
     except (OSError, UnicodeDecodeError, ProfileInvalid) as error:
         fail(f"--profile {path}: {error}", fix="Write one with `superinfer profile`.", code=USAGE)
     limits = EngineLimits(profile.max_num_seqs, profile.max_step_tokens, profile.kv_total_tokens or 1_000_000)
@@ -143,11 +149,17 @@ def _engine(path: Path | None) -> tuple[StepModel, EngineLimits]:
 
 def _policy(policy: Policy, path: Path | None) -> SchedulingPolicy:
     if policy is not Policy.SUPERINFER:
+        if path is not None:
+            fail(
+                f"--policy-file has settings of the superinfer policy, not of {policy}",
+                fix="Leave out one of the two.",
+                code=USAGE,
+            )
         return SchedulingPolicy(order=Order(policy.value))
     if path is None:
         return SchedulingPolicy()
     try:
-        return SchedulingPolicy.from_mapping(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+        return SchedulingPolicy.from_mapping(yaml.safe_load(read_small_text(path)) or {})
     except (OSError, UnicodeDecodeError, yaml.YAMLError, PolicyInvalid, ValueError) as error:
         fail(f"--policy-file {path}: {error}", code=USAGE)
 

@@ -17,7 +17,7 @@ _WORDS = {
     EventKind.STOPPING: "stopping",
     EventKind.STOPPED: "stopped",
     EventKind.CRASHED: "crashed",
-    EventKind.GAVE_UP: "does not start",
+    EventKind.GAVE_UP: "does not start:",
 }
 _TROUBLE = frozenset({EventKind.CRASHED, EventKind.GAVE_UP})
 PLAIN_REPEAT_S = 5.0

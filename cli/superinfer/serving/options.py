@@ -5,8 +5,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from superinfer.serving.ports import port_in_use
+import yaml
+
+from superinfer.serving.ports import cannot_listen
 from superinfer.serving.shared_memory import SHARED_MEMORY, free_mib
+from superinfer_core.prediction.profile import Profile, ProfileInvalid
+from superinfer_core.scheduling.policy import PolicyInvalid, SchedulingPolicy
+from superinfer_ingress.contracts.keys import KeysInvalid, load_keys
+from superinfer_ingress.small_file import read_small_text
 
 
 class Auth(StrEnum):
@@ -86,21 +92,13 @@ class ServeOptions:
         """Raise `CannotServe` for anything that would only fail later."""
         if self.executors < 1:
             raise CannotServe(f"--executors is {self.executors}", "Ask for at least one executor.")
-        if port_in_use(self.host, self.port):
-            raise CannotServe(
-                f"port {self.port} on {self.host} is in use",
-                "Stop what listens there, or choose another port with --port.",
-            )
+        obstacle = cannot_listen(self.host, self.port)
+        if obstacle is not None:
+            raise CannotServe(*obstacle)
         self.check_model()
+        self.check_stub()
         self.check_shared_memory()
-        for option, path in (("--profile", self.profile), ("--policy", self.scheduling_policy)):
-            if path is not None and not path.is_file():
-                raise CannotServe(f"{option} {path} does not exist", "Check the path.")
-        if self.auth is Auth.REQUIRED and (self.keys is None or not self.keys.is_file()):
-            raise CannotServe(
-                "--auth required needs a file of API keys",
-                "Create one with `superinfer keys create NAME --keys keys.yaml`.",
-            )
+        self.check_files()
         if self.contracts is not None and not self.contracts.is_dir():
             raise CannotServe(f"--contracts {self.contracts} is not a directory", "Check the path.")
 
@@ -117,6 +115,40 @@ class ServeOptions:
                 "Give less with --checkpoint-mib, or none with --checkpoint off.",
             )
 
+    def check_stub(self) -> None:
+        """Raise `CannotServe` for what a stub would silently leave out."""
+        if self.stub and self.engine_args:
+            raise CannotServe(
+                f"--stub has no engine that takes {' '.join(self.engine_args)}",
+                "Leave it out, or leave out --stub.",
+            )
+
+    def check_files(self) -> None:
+        """Raise `CannotServe` for a file no process could start with."""
+        try:
+            if self.profile is not None:
+                Profile.load_json(read_small_text(self.profile))
+        except (OSError, UnicodeDecodeError, ProfileInvalid) as wrong:
+            raise CannotServe(
+                f"--profile {self.profile}: {_in_short(wrong)}",
+                "Make one with `superinfer profile --out FILE`.",
+            ) from None
+        try:
+            if self.scheduling_policy is not None:
+                SchedulingPolicy.from_mapping(yaml.safe_load(read_small_text(self.scheduling_policy)) or {})
+        except (OSError, UnicodeDecodeError, PolicyInvalid, yaml.YAMLError) as wrong:
+            raise CannotServe(
+                f"--policy {self.scheduling_policy}: {_in_short(wrong)}", "Correct the file."
+            ) from None
+        creates = "Create one with `superinfer keys create NAME --keys keys.yaml`."
+        if self.keys is None and self.auth is Auth.REQUIRED:
+            raise CannotServe("--auth required needs a file of API keys", creates)
+        try:
+            if self.keys is not None:
+                load_keys(self.keys)
+        except KeysInvalid as wrong:
+            raise CannotServe(f"--keys {wrong}", creates) from None
+
     def check_model(self) -> None:
         """Raise `CannotServe` when there is no model where one should be."""
         if self.model is not None and not (self.model / "config.json").is_file():
@@ -124,6 +156,10 @@ class ServeOptions:
                 f"no model in {self.model} (config.json is missing)",
                 "Give a Hugging Face model directory, or one of the names smollm2 and tiny.",
             )
+
+
+def _in_short(wrong: Exception) -> str:
+    return (wrong.strerror or str(wrong)) if isinstance(wrong, OSError) else str(wrong)
 
 
 def omp_threads(executors: int) -> int:

@@ -75,6 +75,9 @@ def read_trace(path: Path, limit: int | None = None) -> list[TraceRow]:
     CSV: `arrived_at` in seconds, `num_prefill_tokens`, `num_decode_tokens`. JSON lines: `timestamp` in ms,
     `input_length`, `output_length`.
     """
+    if path.is_char_device() or path.is_block_device():
+        msg = f"{path} is a device, which may never end; give a file"
+        raise TraceInvalid(msg)
     rows: list[TraceRow] = []
     with path.open(encoding="utf-8", newline="") as lines:
         source: Iterable[dict[str, Any]]

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.alias_generators import to_camel
 
 from superinfer_core.contract.problems import shown
+from superinfer_ingress.small_file import read_small_text
 
 _PREFIX: Final = "sk-si-"
 _LONGEST_KEY: Final = 512
@@ -129,12 +130,7 @@ def load_keys(path: Path) -> KeyRing:
     Raises:
         KeysInvalid: it cannot be read, or an entry is wrong.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path}: cannot be read ({type(error).__name__})"
-        raise KeysInvalid(msg) from None
-    return read_keys(text, str(path))
+    return read_keys(_text_of(path), str(path))
 
 
 def read_keys(text: str, where: str) -> KeyRing:
@@ -144,14 +140,13 @@ def read_keys(text: str, where: str) -> KeyRing:
         KeysInvalid: it is no YAML, or an entry is wrong.
     """
     try:
-        document = yaml.safe_load(text)
-        return KeyRing(_File.model_validate(document or {}).keys)
+        document = yaml.safe_load(text) or {}
+        if not isinstance(document, dict):
+            msg = f"{where}: is no keys file; it begins with `keys:` (`superinfer keys create` writes one)"
+            raise KeysInvalid(msg)
+        return KeyRing(_File.model_validate(document).keys)
     except ValidationError as error:
-        lines = [
-            f"{where}: {'.'.join(str(p) for p in problem['loc'])}: {problem['msg']}"
-            for problem in error.errors(include_url=False, include_input=False)
-        ]
-        raise KeysInvalid("\n".join(lines)) from None
+        raise KeysInvalid(_wrong(where, error)) from None
     except yaml.YAMLError as error:
         # A YAML error quotes the text around it, which may be a hash or a key pasted by mistake.
         mark = getattr(error, "problem_mark", None)
@@ -191,9 +186,13 @@ def add_key(path: Path, entry: dict[str, object]) -> None:
     Raises:
         KeysInvalid: the file or the entry is not usable; the file is left as it was.
     """
+    try:
+        _Entry.model_validate(entry)
+    except ValidationError as error:
+        raise KeysInvalid(_wrong("key", error)) from None
     if path.exists():
         load_keys(path)
-        document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        document = yaml.safe_load(_text_of(path)) or {}
     else:
         document = {}
     entries = [*document.get("keys", []), entry]
@@ -201,9 +200,30 @@ def add_key(path: Path, entry: dict[str, object]) -> None:
         msg = f"{path}: a key named {shown(entry['name'])} is there already; choose another name"
         raise KeysInvalid(msg)
     fresh = path.with_suffix(path.suffix + ".new")
-    fresh.touch(mode=0o600)
-    fresh.write_text(yaml.safe_dump({"keys": entries}, sort_keys=False), encoding="utf-8")
-    fresh.replace(path)
+    try:
+        fresh.touch(mode=0o600)
+        fresh.write_text(yaml.safe_dump({"keys": entries}, sort_keys=False), encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        msg = f"{path}: cannot be written ({error.strerror})"
+        raise KeysInvalid(msg) from None
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return read_small_text(path)
+    except UnicodeDecodeError:
+        msg = f"{path}: is not UTF-8; is it the right file?"
+    except OSError as error:
+        msg = f"{path}: cannot be read ({error.strerror})"
+    raise KeysInvalid(msg)
+
+
+def _wrong(where: str, error: ValidationError) -> str:
+    return "\n".join(
+        f"{where}: {'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_input=False)
+    )
 
 
 def _scrypt_matches(stored: str, raw: bytes) -> bool:
