@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from superinfer_core.checkpoint.capture import Unsaved, share_out
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDLE_S: Final = 0.5
+_STEPS_THAT_RUN: Final = 4
+"""More than are ever planned before the first of them has loaded its blocks."""
 
 
 @dataclass(slots=True)
@@ -40,23 +42,24 @@ class Covered:
 
     Attributes:
         saved: blocks from the first on that were planned for saving.
-        tail: what was saved of the block after them.
+        tails: blocks of it that are not full and were saved or loaded, with the number of that step.
         starved: the slab had no room for its next block when it was asked last.
     """
 
     request: Any
     reader: Reader
     saved: int = 0
-    tail: Tail | None = None
+    tails: list[tuple[Tail, int]] = field(default_factory=list)
     starved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """Blocks that vLLM was told of."""
+    """Blocks that vLLM was told of; the last is a tail where there is one."""
 
     first_block: int
     found: Sequence[Held]
+    tail: Tail | None = None
 
 
 class SchedulerSide:
@@ -73,6 +76,7 @@ class SchedulerSide:
         self._on_hand = OnHand(slab, self._table, StoreIndex(settings.store_slab, layout.identity))
         self._step_blocks = max(1, settings.step_bytes // layout.block_bytes)
         self._covered: dict[str, Covered] = {}
+        self._steps = 0
         self._announced: dict[str, Announced] = {}
         self._loads: dict[str, Announced] = {}
         self._wake = threading.Event()
@@ -100,8 +104,8 @@ class SchedulerSide:
         if first + len(found) == (request.num_tokens - 1) // size:
             tail = self._on_hand.first_of(reader, tails_wanted(request, hashes, size))
             if tail is not None:
-                found.append(tail[1])
-                tokens += tail[0].tokens
+                self._announced[request.request_id] = Announced(first, [*found, tail[1]], tail[0])
+                return tokens + tail[0].tokens
         self._announced[request.request_id] = Announced(first, found)
         return tokens
 
@@ -112,6 +116,9 @@ class SchedulerSide:
         if announced is not None and external_tokens > 0:
             blocks = -(-external_tokens // self._layout.block_tokens)
             self._loads[request.request_id] = Announced(announced.first_block, announced.found[:blocks])
+            covered = self._covered.get(request.request_id)
+            if announced.tail is not None and covered is not None:
+                covered.tails.append((announced.tail, self._steps))
 
     def _hashes(self, request: "Request") -> Sequence[bytes]:
         per_block = self._layout.hashes_per_block
@@ -122,6 +129,7 @@ class SchedulerSide:
 
     def plan(self, output: "SchedulerOutput") -> StepPlan:
         """Loads and saves of the step that was just scheduled."""
+        self._steps += 1
         plan = StepPlan()
         self._plan_loads(plan, output)
         if self._covered:
@@ -196,14 +204,11 @@ class SchedulerSide:
         self, plan: StepPlan, output: "SchedulerOutput", covered: Covered, computed_tokens: int
     ) -> None:
         """One tail of each block, once; it goes when the block is full."""
-        reader, tail = covered.reader, covered.tail
-        if tail is not None:
-            if tail.ordinal >= covered.saved:
-                return
-            self._table.untie(tail.name, reader.request_id)
-            covered.tail = None
-            self._wake.set()
+        reader = covered.reader
+        self._let_go_of_tails(covered)
         if covered.starved or len(plan.saves) >= self._step_blocks:
+            return
+        if any(tail.ordinal == covered.saved for tail, _ in covered.tails):
             return
         hashes = self._hashes(covered.request)
         tail = tail_of(covered.request, hashes, computed_tokens, self._layout.block_tokens)
@@ -212,13 +217,22 @@ class SchedulerSide:
         place = self._table.need(tail.name, reader.request_id, reader.rank)
         if place.need is Need.NO_ROOM:
             return
-        covered.tail = tail
+        covered.tails.append((tail, self._steps))
         if place.need is Need.THERE:
             plan.saves.append(Reference(place.slot, reader.stream, tail.ordinal))
         else:
             block_id = self._block_ids(output, reader.request_id)[tail.ordinal]
             save = Save(block_id, place.slot, tail.name, reader.stream, tail.ordinal, tail.tokens)
             plan.saves.append(save)
+
+    def _let_go_of_tails(self, covered: Covered) -> None:
+        """Of blocks that are full; not of one that a step which still runs may be loading."""
+        for entry in tuple(covered.tails):
+            tail, step = entry
+            if tail.ordinal < covered.saved and step + _STEPS_THAT_RUN <= self._steps:
+                covered.tails.remove(entry)
+                self._table.untie(tail.name, covered.reader.request_id)
+                self._wake.set()
 
     @staticmethod
     def _block_ids(output: "SchedulerOutput", request_id: str) -> list[int]:

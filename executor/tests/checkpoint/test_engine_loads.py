@@ -48,6 +48,19 @@ def test_half_of_an_unfinished_block_comes_too(
     assert engine.computed["cut"] == [computed]
 
 
+def test_a_tail_that_was_loaded_goes_when_its_block_is_full(engine: Any, prompt_of: Any) -> None:
+    whole = engine.alone("whole", prompt_of(386), max_tokens=80, **SAMPLED)
+    engine.forget_cache()
+    engine.submit("cut", prompt_of(386), max_tokens=80, resume_token_ids=whole[:50], **SAMPLED)
+    for _ in range(30):
+        engine.step()
+    engine.connector._scheduling._table.erase_expired(1.0)
+    tails = [h.ordinal for _, h in engine.slab.scan() if h.tail_tokens and h.stream == stream_of("cut", 0)]
+    assert tails in ([], [14]), "of the block that is being filled, none of the one before"
+    engine.run()
+    assert whole[:50] + engine.tokens["cut"] == whole
+
+
 def test_at_least_one_token_is_left_to_compute(engine: Any, prompt_of: Any) -> None:
     whole = engine.alone("whole", prompt_of(128), max_tokens=4)
     engine.forget_cache()
