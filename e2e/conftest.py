@@ -24,8 +24,8 @@ LAB = "lab"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    folders = [Path(argument).name for argument in config.args]
-    config.stash[_REPORT] = Report("full" if "full" in folders or folders == ["e2e"] else "core")
+    parts = {part for argument in config.args for part in Path(argument).parts}
+    config.stash[_REPORT] = Report("core" if parts == {"e2e", "core"} else "full")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

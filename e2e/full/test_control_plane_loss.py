@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from collections.abc import Iterator
 
+import pytest
 from e2e.cluster import layout
 from e2e.cluster.shell import run
 from e2e.conftest import SHOP, until_ready
 from e2e.harness import release
-from e2e.harness.objects import Object, kubectl, listed, names, pods_of, until
+from e2e.harness.objects import Object, find, kubectl, listed, names, pods_of, until
 from e2e.harness.report import Report
 from e2e.harness.traffic import Door, Outcome, Traffic
 
@@ -48,11 +50,12 @@ def test_operator_killed_twenty_times(door: Door, stubs: str, gold: str, report:
             for pod in release.pods("operator"):
                 kubectl("delete", "pod", pod["metadata"]["name"], "--namespace", release.NAMESPACE,
                         "--grace-period=0", "--force", "--ignore-not-found")  # fmt: skip
+            # One that stands by does nothing: killing it would show nothing.
             until(
-                lambda: [condition for pod in release.pods("operator") for condition in _running(pod)],
-                lambda seen: seen == [True],
+                lambda: (_leader(), [pod["metadata"]["name"] for pod in release.pods("operator")]),
+                lambda seen: [seen[0]] == seen[1],
                 within_s=60,
-                what="another operator runs",
+                what="another operator works",
                 every_s=0.3,
             )
         killed = time.monotonic()
@@ -60,6 +63,34 @@ def test_operator_killed_twenty_times(door: Door, stubs: str, gold: str, report:
         until_ready(POOL, SHOP, executors=3, within_s=120)
         until(_pods, lambda seen: len(seen) == 3, within_s=90, what="exactly three pods")
         report.figures["settled_after_operator_kills_s"] = round(time.monotonic() - killed, 1)
+    _nothing_twice_nothing_orphaned()
+    assert traffic.failures() == []
+
+
+@pytest.fixture
+def two_operators(installed: None) -> Iterator[None]:
+    """A second operator stands by."""
+    release.upgrade("operator.replicas=2")
+    yield
+    release.upgrade()
+
+
+def test_the_operator_that_stands_by_takes_over(
+    door: Door, stubs: str, gold: str, two_operators: None, report: Report
+) -> None:
+    """The operator that works is killed: the other one does what is asked next, and no request is lost."""
+    working = until(_leader, bool, within_s=60, what="an operator works")
+    traffic = Traffic(door, model=POOL, contract=f"{SHOP}/{gold}", clients=3, max_tokens=30)
+    with traffic.running():
+        killed = time.monotonic()
+        kubectl("delete", "pod", working, "--namespace", release.NAMESPACE, "--grace-period=0", "--force")
+        kubectl("scale", "chippool", POOL, "--namespace", SHOP, "--replicas=4")
+        until(_leader, lambda seen: seen not in ("", working), within_s=60, what="the other operator works")
+        report.figures["operator_takeover_s"] = round(time.monotonic() - killed, 1)
+        until_ready(POOL, SHOP, executors=4)
+        kubectl("scale", "chippool", POOL, "--namespace", SHOP, "--replicas=3")
+        until_ready(POOL, SHOP, executors=3)
+        until(_pods, lambda seen: len(seen) == 3, within_s=90, what="exactly three pods")
     _nothing_twice_nothing_orphaned()
     assert traffic.failures() == []
 
@@ -92,10 +123,10 @@ def test_api_server_away_for_two_minutes(door: Door, stubs: str, gold: str, repo
     _nothing_twice_nothing_orphaned()
 
 
-def _running(pod: Object) -> list[bool]:
-    if "deletionTimestamp" in pod["metadata"]:
-        return []
-    return ["running" in status["state"] for status in pod["status"].get("containerStatuses", ())] or [False]
+def _leader() -> str:
+    """The operator's pod that holds the Lease, "" while none does."""
+    lease = find("lease", "superinfer-operator", release.NAMESPACE) or {"spec": {}}
+    return str(lease["spec"].get("holderIdentity") or "").partition("_")[0]
 
 
 def _api_is_away() -> bool:

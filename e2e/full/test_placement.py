@@ -10,11 +10,31 @@ from collections.abc import Callable, Iterator
 import pytest
 from e2e.cluster.nodes import worker_names
 from e2e.conftest import SHOP, until_ready
-from e2e.harness import hardware, release
+from e2e.harness import hardware, release, samples
 from e2e.harness.hardware import BRIDGED, MIXED, PAIRS, SWITCHED
-from e2e.harness.objects import Object, apply, delete, events, find, get, kubectl, listed, pods_of, until
+from e2e.harness.objects import (
+    Object,
+    apply,
+    condition,
+    delete,
+    events,
+    find,
+    get,
+    kubectl,
+    listed,
+    pods_of,
+    until,
+)
 
 SWITCHED_NODE, BRIDGED_NODE, MIXED_NODE = worker_names()
+PROMISE = {
+    "poolRef": {"name": "measured"},
+    "objectives": [
+        {"metric": "TTFT", "percentile": 99, "targetMs": 2000},
+        {"metric": "ITL", "percentile": 99, "targetMs": 100},
+    ],
+    "quota": {"concurrency": 8},
+}
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +131,6 @@ def test_two_linked_gpus_are_a_bridged_pair(made: Callable[[Object], list[Object
     assert len(got) == 2
     assert got <= set(PAIRS)
     _as_told("pairs", holdings)
-    assert hardware.planned(f"{SHOP}/pairs") == _told("pairs"), "`superinfer plan` says what the status says"
 
 
 def test_an_error_in_an_instance_moves_its_executor_alone(made: Callable[[Object], list[Object]]) -> None:
@@ -211,21 +230,102 @@ def test_a_claim_gets_exactly_the_planned_devices(
     assert len(results) == devices
 
 
+def _until_four_of_five_serve(pool: str) -> Object:
+    return until(
+        lambda: get("chippool", pool, SHOP).get("status") or {},
+        lambda seen: seen.get("readyReplicas") == 4 and seen.get("unplaced"),
+        within_s=180,
+        what="four pairs serve and the fifth is refused",
+    )
+
+
 def test_what_fits_nowhere_says_why_node_by_node(nodes: None) -> None:
     """Five pairs where there are four: four serve, and the status says what each node lacks for the fifth."""
     apply(hardware.pool("crowd", SHOP, BRIDGED, 5, chiplet=hardware.two_linked_gpus()))
     try:
-        status = until(
-            lambda: get("chippool", "crowd", SHOP).get("status") or {},
-            lambda seen: seen.get("readyReplicas") == 4 and seen.get("unplaced"),
-            within_s=180,
-            what="four pairs serve and the fifth is refused",
-        )
+        status = _until_four_of_five_serve("crowd")
         refusals = {node["node"]: node["constraint"] for node in status["unplaced"][0]["nodes"]}
         assert refusals[BRIDGED_NODE] in {"DevicesInUse", "NoNVLinkGroup"}
         assert refusals[MIXED_NODE] == "SelectorMismatch"
     finally:
         delete("chippool", "crowd", SHOP, wait_s=120)
+
+
+def _plan_and_statuses_agree(*pools: str) -> None:
+    """Wait until `superinfer plan` changes nothing and foresees of every pool the very status it has."""
+
+    def look() -> tuple[Object, dict[str, tuple[Object, Object]]]:
+        made = hardware.plan()
+        return made, {
+            name: (
+                hardware.timeless(made["pools"][f"{SHOP}/{name}"]),
+                hardware.timeless(get("chippool", name, SHOP).get("status") or {}),
+            )
+            for name in pools
+        }
+
+    made, statuses = until(
+        look,
+        lambda seen: all(foreseen == told for foreseen, told in seen[1].values()),
+        within_s=60,
+        what=f"`superinfer plan` foresees the statuses of {pools}",
+    )
+    assert not any(made[verb] for verb in ("create", "drain", "delete", "flagged", "not_accepted"))
+    for name, (_, told) in statuses.items():
+        kept = {
+            item["executor"].rpartition("/")[2]: sorted(item["devices"])
+            for item in made["keep"]
+            if item["pool"] == f"{SHOP}/{name}"
+        }
+        listed_devices = {item["executor"]: sorted(item["deviceIDs"]) for item in told.get("chiplets") or ()}
+        assert kept == listed_devices
+
+
+def test_superinfer_plan_says_what_the_statuses_say(made: Callable[[Object], list[Object]]) -> None:
+    """Executors, devices, refusals, memory and Pareto set of shapes: the same in and outside the cluster."""
+    apply(samples.profile("measured", SHOP), samples.contract("promised", SHOP, **PROMISE))
+    memory = {"weightsMiB": 15_000, "kvBytesPerToken": 65_536}
+    chiplet = {"shape": "MIG", "profile": "3g.40gb"}
+    document = hardware.pool("measured", SHOP, MIXED, 2, chiplet=chiplet, profileRef={"name": "measured"})
+    document["spec"]["model"]["memory"] = memory
+    made(document)
+    apply(hardware.pool("crowd", SHOP, BRIDGED, 5, chiplet=hardware.two_linked_gpus()))
+    try:
+        _until_four_of_five_serve("crowd")
+        _plan_and_statuses_agree("measured", "crowd")
+        status = get("chippool", "measured", SHOP)["status"]
+        assert status["memory"]["check"] == "Enforced"
+        assert len(status["shapes"]) > 1, status["shapesMessage"]
+        assert "Measured" in {shape["speed"] for shape in status["shapes"]}
+    finally:
+        delete("chippool", "crowd", SHOP, wait_s=120)
+        delete("slo", "promised", SHOP)
+
+
+def test_a_model_too_large_for_its_chiplet_is_refused_until_the_spec_is_mended(nodes: None) -> None:
+    """Weights and KV cache that no instance holds: unplaced, with the figures; a smaller model serves."""
+    document = hardware.pool("heavy", SHOP, MIXED, 1, chiplet={"shape": "MIG", "profile": "1g.10gb"})
+    document["spec"]["model"]["memory"] = {"weightsMiB": 15_000, "kvBytesPerToken": 65_536}
+    apply(document)
+    try:
+        status = until(
+            lambda: get("chippool", "heavy", SHOP).get("status") or {},
+            lambda seen: seen.get("unplaced"),
+            within_s=60,
+            what="the pool is refused",
+        )
+        assert status["unplaced"][0]["reason"] == "NotEnoughMemory"
+        refusals = {node["node"]: node for node in status["unplaced"][0]["nodes"]}
+        assert refusals[MIXED_NODE]["constraint"] == "NotEnoughMemory"
+        assert str(status["memory"]["neededMiB"]) in refusals[MIXED_NODE]["message"]
+        assert condition({"status": status}, "Placed")["reason"] == "NotPlaced"
+        _plan_and_statuses_agree("heavy")
+        document["spec"]["model"]["memory"]["weightsMiB"] = 2_000
+        apply(document)
+        until_ready("heavy", SHOP, executors=1)
+        _plan_and_statuses_agree("heavy")
+    finally:
+        delete("chippool", "heavy", SHOP, wait_s=120)
 
 
 def test_an_idle_node_is_laid_out_where_that_is_allowed(nodes: None) -> None:

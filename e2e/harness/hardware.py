@@ -136,14 +136,21 @@ def two_linked_gpus() -> dict[str, Any]:
     return {"shape": "GPU", "count": 2, "interconnect": "NVLinkRequired"}
 
 
-def planned(pool: str) -> dict[str, list[str]]:
-    """Devices by executor as `superinfer plan` finds them in what kubectl prints."""
-    kinds = "nodes,nodetopologies,chipletpools,pods,slocontracts"
+def plan() -> Object:
+    """What `superinfer plan` makes of all that kubectl prints."""
+    kinds = "nodes,nodetopologies,chipletpools,pods,slocontracts,configmaps"
     objects = kubectl("get", kinds, "--all-namespaces", "--output=yaml")
     command = [str(layout.ROOT / ".venv" / "bin" / "superinfer"), "plan", "-f", "-", "--output", "json"]
     done = subprocess.run(command, input=objects, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode in (0, 1), done.stderr
-    kept: list[Object] = json.loads(done.stdout)["keep"]
-    return {
-        item["executor"].rpartition("/")[2]: sorted(item["devices"]) for item in kept if item["pool"] == pool
-    }
+    made: Object = json.loads(done.stdout)
+    return made
+
+
+def timeless(status: Object) -> Object:
+    """A pool's status without the times of its conditions, as `superinfer plan` foresees it."""
+    conditions = [
+        {name: value for name, value in one.items() if name != "lastTransitionTime"}
+        for one in status.get("conditions") or ()
+    ]
+    return {**status, "conditions": sorted(conditions, key=lambda one: str(one["type"]))}

@@ -70,6 +70,34 @@ def within(ttft_ms: int, **spec: Any) -> dict[str, Any]:
     return {"objectives": [{"metric": "TTFT", "percentile": 99, "targetMs": ttft_ms}], **spec}
 
 
+def profile(name: str, namespace: str) -> Object:
+    """A ConfigMap with a profile such as `superinfer profile` writes."""
+    text = {
+        "version": 1,
+        "model": "any",
+        "engine": "stub",
+        "machine": "MOCK",
+        "dtype": "bfloat16",
+        "step_model": {
+            "base_ms": 8.0,
+            "per_decode_seq_ms": 0.3,
+            "per_decode_context_token_ms": 0.0005,
+            "per_prefill_token_ms": 0.2,
+            "per_prefill_context_token2_ms": 0.00001,
+        },
+        "residuals": [{"quantile": 0.5, "factor": 1.0}, {"quantile": 0.99, "factor": 1.3}],
+        "max_num_seqs": 8,
+        "max_step_tokens": 2048,
+        "max_model_len": 2048,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": {"profile.json": json.dumps(text)},
+    }
+
+
 def stub_pool(name: str, namespace: str, *, replicas: int, step_ms: float = 20.0, **spec: Any) -> Object:
     """A pool of engine stubs on MIG instances of the MOCK devices."""
     engine = {
