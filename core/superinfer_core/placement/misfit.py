@@ -57,17 +57,25 @@ def _whole_misfit(kind: GpuKind, demand: ChipletDemand) -> Misfit | None:
 def _instance_misfit(kind: GpuKind, demand: ChipletDemand) -> Misfit | None:
     profile = instance_profile(kind, demand)
     if profile is None:
-        could = any(offered.name == demand.profile for offered in kind.profiles)
-        if could and kind.mode is not GpuMode.DYNAMIC:
-            return Misfit(
-                Constraint.MIG_LAYOUT,
-                f"without {demand.profile} in the MIG layout, though the GPU could have it",
-            )
-        return Misfit(Constraint.NO_SUCH_DEVICE, f"with GPUs that have no MIG profile {demand.profile}")
+        return _layout_misfit(kind, demand)
     if kind.shared and demand.isolation is not Isolation.SHARED:
         return Misfit(
             Constraint.ISOLATION_UNAVAILABLE, f"with shared instances: no isolation {demand.isolation.value}"
         )
+    return _profile_misfit(profile, demand)
+
+
+def _layout_misfit(kind: GpuKind, demand: ChipletDemand) -> Misfit:
+    """Not in the layout there is; another layout is the way out only where its instance would do."""
+    offered = next((profile for profile in kind.profiles if profile.name == demand.profile), None)
+    if offered is None or kind.mode is GpuMode.DYNAMIC:
+        return Misfit(Constraint.NO_SUCH_DEVICE, f"with GPUs that have no MIG profile {demand.profile}")
+    return _profile_misfit(offered, demand) or Misfit(
+        Constraint.MIG_LAYOUT, f"without {demand.profile} in the MIG layout, though the GPU could have it"
+    )
+
+
+def _profile_misfit(profile: MigProfile, demand: ChipletDemand) -> Misfit | None:
     if demand.isolation is Isolation.DEVICE and not profile.whole:
         return Misfit(
             Constraint.ISOLATION_UNAVAILABLE,

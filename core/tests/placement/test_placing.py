@@ -61,6 +61,18 @@ REFUSALS = [
     ("profile of another product", (cut("a"),), pool("p", 1, mig("3g.71gb")), Constraint.NO_SUCH_DEVICE),
     ("profile not in the layout", (cut("a"),), pool("p", 1, mig("7g.80gb")), Constraint.MIG_LAYOUT),
     (
+        "profile not in the layout, and too small",
+        (cut("a"),),
+        pool("p", 1, mig("7g.80gb", memory_mib=100_000)),
+        Constraint.NOT_ENOUGH_MEMORY,
+    ),
+    (
+        "profile not in the layout, and not the whole device",
+        (cut("a"),),
+        pool("p", 1, mig("4g.40gb", isolation=Isolation.DEVICE)),
+        Constraint.ISOLATION_UNAVAILABLE,
+    ),
+    (
         "memory of an instance",
         (cut("a"),),
         pool("p", 1, mig("3g.40gb", memory_mib=50_000)),
