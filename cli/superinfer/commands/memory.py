@@ -64,13 +64,7 @@ def memory(
     except CannotMeasure as problem:
         fail(str(problem), code=exit_codes.USAGE)
     length = max_model_len or files.max_model_len
-    if kv_tokens is None and length is None:
-        fail(
-            f"{directory / 'config.json'} does not say how long a sequence may be",
-            fix="Give --max-model-len or --kv-tokens.",
-            code=exit_codes.USAGE,
-        )
-    tokens = kv_tokens or kv_tokens_wanted(length or 0, max_num_seqs)
+    tokens = _tokens(kv_tokens, max_model_len, length, max_num_seqs)
     model = ModelMemory(files.weights_mib, files.kv_bytes_per_token, overhead_mib)
     need = memory_need(model, kv_tokens=tokens, gpus=gpus, engine_percent=engine_percent)
     stated: dict[str, Any] = {"model": {"memory": _stated(model, kv_tokens)}}
@@ -81,6 +75,25 @@ def memory(
         emit_json({"spec": stated, "need": told, "chiplets": _fitting(need, gpus)})
     else:
         _show(files, need, stated, gpus)
+
+
+def _tokens(kv_tokens: int | None, asked: int | None, length: int | None, sequences: int) -> int:
+    """Tokens the cache is for: as asked, else the longest sequence for every request."""
+    if kv_tokens is not None:
+        if kv_tokens < (asked or 0):
+            fail(
+                f"--kv-tokens {kv_tokens} is below --max-model-len {asked}: the longest request cannot run",
+                fix="Give at least as many.",
+                code=exit_codes.USAGE,
+            )
+        return kv_tokens
+    if length is None:
+        fail(
+            "config.json does not say how long a sequence may be",
+            fix="Give --max-model-len or --kv-tokens.",
+            code=exit_codes.USAGE,
+        )
+    return kv_tokens_wanted(length, sequences)
 
 
 def _stated(model: ModelMemory, kv_tokens: int | None) -> dict[str, Any]:

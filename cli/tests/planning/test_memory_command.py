@@ -93,6 +93,12 @@ def test_several_gpus_need_overhead_each_and_are_whole(superinfer: Run, model: P
     assert answer["chiplets"]["NVIDIA-H200"] == "2xGPU"
 
 
+def test_a_cache_too_small_for_the_longest_request_is_refused(superinfer: Run, model: Path) -> None:
+    done = superinfer("memory", str(model), "--kv-tokens", "100", "--max-model-len", "200")
+    assert done.exit_code == 2
+    assert "--kv-tokens 100 is below --max-model-len 200" in done.output
+
+
 BAD = [
     ("no directory", lambda model: model / "none", [], "give a Hugging Face model directory"),
     (
