@@ -60,6 +60,7 @@ class BlockTable(Generic[Stream]):
         self._blocks: dict[bytes, Block[Stream]] = {}
         self._streams: dict[Stream, list[Block[Stream]]] = {}
         self._unneeded: OrderedDict[bytes, float] = OrderedDict()  # until when each stays
+        self._pinned: dict[Stream, frozenset[bytes]] = {}
         self._free = list(range(slots - 1, -1, -1))
 
     def __len__(self) -> int:
@@ -115,6 +116,14 @@ class BlockTable(Generic[Stream]):
             if not block.needed_by:
                 self._unneeded[block.block_hash] = until
 
+    def pin(self, stream: Stream, block_hashes: Iterable[bytes]) -> None:
+        """These are being read for a stream: they make room for nobody, until `unpin`."""
+        self._pinned[stream] = frozenset(block_hashes)
+
+    def unpin(self, stream: Stream) -> None:
+        """They are read."""
+        self._pinned.pop(stream, None)
+
     def untie(self, block_hash: bytes, stream: Stream, until: float) -> None:
         """A stream does not need this one any more; where nobody else does, it stays until `until`."""
         block = self._blocks.get(block_hash)
@@ -146,14 +155,17 @@ class BlockTable(Generic[Stream]):
 
         The end, because blocks are of use only from the first one on without a gap.
         """
+        pinned = frozenset[bytes]().union(*self._pinned.values())
         for key in self._unneeded:
-            if self._blocks[key].written:
+            if self._blocks[key].written and key not in pinned:
                 self._forget(self._blocks[key])
                 return True
         least: Block[Stream] | None = None
         for blocks in self._streams.values():
             last = blocks[-1] if blocks else None
-            if last is not None and last.written and (least is None or last.rank > least.rank):
+            if last is None or not last.written or last.block_hash in pinned:
+                continue
+            if least is None or last.rank > least.rank:
                 least = last
         if least is None or least.rank <= rank:
             return False

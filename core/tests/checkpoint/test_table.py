@@ -159,3 +159,14 @@ def test_a_tail_follows_whole_blocks_until_another_takes_its_place():
     assert book.held(7, held) == [b"0", b"1"]
     assert book.end(7)
     assert book.held(7, held) == []
+
+
+def test_what_is_being_read_makes_room_for_nobody():
+    table = BlockTable(2)
+    filled(table, "loads", [b"1", b"2"], rank=2)
+    table.pin("loads", [b"1", b"2"])
+    assert table.need(b"3", "gold", 0).need is Need.NO_ROOM
+    table.release("loads", 0.0)
+    assert table.need(b"3", "gold", 0).need is Need.NO_ROOM, "nor when its request is cut off"
+    table.unpin("loads")
+    assert table.need(b"3", "gold", 0).need is Need.GIVEN

@@ -77,6 +77,7 @@ class SchedulerSide:
         self._step_blocks = max(1, settings.step_bytes // layout.block_bytes)
         self._covered: dict[str, Covered] = {}
         self._steps = 0
+        self._loading: dict[str, int] = {}
         self._announced: dict[str, Announced] = {}
         self._loads: dict[str, Announced] = {}
         self._wake = threading.Event()
@@ -115,10 +116,18 @@ class SchedulerSide:
         announced = self._announced.pop(request.request_id, None)
         if announced is not None and external_tokens > 0:
             blocks = -(-external_tokens // self._layout.block_tokens)
-            self._loads[request.request_id] = Announced(announced.first_block, announced.found[:blocks])
-            covered = self._covered.get(request.request_id)
-            if announced.tail is not None and covered is not None:
-                covered.tails.append((announced.tail, self._steps))
+            loads = Announced(announced.first_block, announced.found[:blocks])
+            self._loads[request.request_id] = loads
+            self._table.pin(request.request_id, [held.block_hash for held in loads.found])
+            self._loading[request.request_id] = self._steps
+            self._note_loaded(request.request_id, announced.tail)
+
+    def _note_loaded(self, request_id: str, tail: Tail | None) -> None:
+        """It may be the one that was saved before the request was displaced: its step is this one now."""
+        covered = self._covered.get(request_id)
+        if tail is not None and covered is not None:
+            covered.tails = [entry for entry in covered.tails if entry[0].name != tail.name]
+            covered.tails.append((tail, self._steps))
 
     def _hashes(self, request: "Request") -> Sequence[bytes]:
         per_block = self._layout.hashes_per_block
@@ -130,6 +139,10 @@ class SchedulerSide:
     def plan(self, output: "SchedulerOutput") -> StepPlan:
         """Loads and saves of the step that was just scheduled."""
         self._steps += 1
+        for request_id, step in list(self._loading.items()):
+            if step + _STEPS_THAT_RUN <= self._steps:
+                del self._loading[request_id]
+                self._table.unpin(request_id)
         plan = StepPlan()
         self._plan_loads(plan, output)
         if self._covered:
@@ -252,6 +265,8 @@ class SchedulerSide:
         self._loads.pop(request_id, None)
         self._covered.pop(request_id, None)
         self._on_hand.released(request_id)
+        if not cut_off and self._loading.pop(request_id, None) is not None:
+            self._table.unpin(request_id)
         settings = self._settings
         stays_s = max(settings.retain_s, settings.orphan_s) if cut_off else settings.retain_s
         self._table.release(request_id, time.monotonic() + stays_s)

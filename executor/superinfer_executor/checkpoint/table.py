@@ -63,6 +63,16 @@ class SlotTable:
             if slot is not None:
                 self._slab.erase(slot)
 
+    def pin(self, request_id: str, block_hashes: Iterable[bytes]) -> None:
+        """The request loads these: they make room for nobody, until `unpin`."""
+        with self._lock:
+            self._table.pin(request_id, block_hashes)
+
+    def unpin(self, request_id: str) -> None:
+        """They are loaded."""
+        with self._lock:
+            self._table.unpin(request_id)
+
     def untie(self, block_hash: bytes, request_id: str) -> None:
         """A request does not need this one any more; it is erased soon where nobody else does."""
         with self._lock:
