@@ -1,6 +1,5 @@
 """Planning round after round says what planning every snapshot anew would say."""
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -29,6 +28,11 @@ def ends(made: Plan) -> list[tuple[str, str, bool]]:
     return sorted((ended.name, ended.reason.value, ended.force) for ended in (*made.drain, *made.delete))
 
 
+def lacking(made: Plan) -> int:
+    """Executors that were missing: those that get a place now, and those that do not."""
+    return len(made.create) + sum(one.count for one in made.unplaced)
+
+
 def check_said_as_well(made: Plan, full: Plan, world: World) -> None:
     """Nothing moves that would not have, and nothing is left unsaid."""
     assert ends(made) == ends(full)
@@ -41,13 +45,8 @@ def check_said_as_well(made: Plan, full: Plan, world: World) -> None:
             node.name for node in world.nodes
         )
         assert one.message
-    wanted = {pool.key: pool.replicas for pool in world.pools}
-    there = Counter(kept.assignment.pool for kept in made.keep)
-    new = Counter(one.pool for one in made.create if not one.replaces)
-    slots = {(kept.assignment.pool, kept.assignment.slot) for kept in made.keep}
-    doubled = sum(there.values()) - len(slots)
-    missing = sum(one.count for one in made.unplaced)
-    assert sum(there.values()) - doubled + sum(new.values()) + missing == sum(wanted.values())
+    # Where pools compete, which of them gets room may differ; how many executors lack it may not.
+    assert lacking(made) == lacking(full)
 
 
 @settings(max_examples=60)
