@@ -187,7 +187,10 @@ def _profile_map(pool: ChipletPool) -> str:
 def _profiles(
     demand: PoolDemand, own: Profile | None, record: TextRecord | None
 ) -> Mapping[ShapeKey, Profile]:
-    """The profiles of a ConfigMap by shape; of another shape than the pool's only where they can be read."""
+    """The profiles of a ConfigMap by shape; of another shape than the pool's only where they can be read.
+
+    `profile.gpu.json` is of one GPU, or of as many as the pool's chiplets have.
+    """
     if own is None or record is None:
         return {}
     found = {}
@@ -196,6 +199,8 @@ def _profiles(
         if shape is None:
             continue
         key = (WHOLE_GPU if shape[1] == "gpu" else shape[1].replace(".me", "+me"), 1)
+        if key[0] == shape_of(demand.chiplet)[0]:
+            continue
         with suppress(ProfileInvalid):
             found[key] = Profile.load_json(text)
     if demand.chiplet.shape is not ChipletShape.CPU:

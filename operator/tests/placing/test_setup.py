@@ -149,6 +149,9 @@ def test_profiles_of_other_shapes_come_from_the_same_config_map():
     known = texts(**{"profile.json": PROFILE, "profile.1g.18gb.json": PROFILE, "profile.gpu.json": "{"})
     on_mig = record(profileRef={"name": "files"}, chiplet={"shape": "MIG", "profile": "3g.71gb"})
     assert set(set_up(on_mig, known, SETTINGS).profiles) == {("3g.71gb", 1), ("1g.18gb", 1)}
+    on_two = record(profileRef={"name": "files"}, chiplet={"shape": "GPU", "count": 2})
+    whole = texts(**{"profile.gpu.json": PROFILE, "profile.1g.18gb.json": PROFILE})
+    assert set(set_up(on_two, whole, SETTINGS).profiles) == {("GPU", 2), ("1g.18gb", 1)}
 
 
 def test_memory_is_what_a_chiplet_must_have():
