@@ -135,7 +135,7 @@ def engine_percent(engine_args: Sequence[str]) -> int:
             except ValueError:
                 continue
             if 1 <= stated <= 100:
-                percent = int(stated)
+                percent = int(round(stated, 6))  # 0.57 * 100 is a hair below 57
     return percent
 
 

@@ -61,11 +61,12 @@ def test_overhead_is_needed_on_every_gpu_and_weights_once() -> None:
     [
         ([], 90),
         (["--gpu-memory-utilization", "0.5"], 50),
+        (["--gpu-memory-utilization", "0.57"], 57),
         (["--gpu-memory-utilization=0.95", "--x"], 95),
         (["--gpu-memory-utilization=0.95", "--gpu-memory-utilization", "0.8"], 80),
         (["--gpu-memory-utilization"], 90),
     ],
-    ids=["unset", "two words", "one word", "the last counts", "without a value"],
+    ids=["unset", "two words", "no whole float", "one word", "the last counts", "without a value"],
 )
 def test_the_engine_says_how_much_of_a_gpu_it_takes(arguments: list[str], percent: int) -> None:
     assert engine_percent(arguments) == percent
