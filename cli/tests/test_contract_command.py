@@ -124,3 +124,96 @@ def test_targets_no_idle_engine_meets_are_found_with_a_profile(superinfer: Run, 
     assert done.exit_code == 1
     (report,) = json.loads(done.stdout)["contracts"]
     assert report["problems"][0]["kind"] == "TargetsUnreachable"
+
+
+OTHERS = """\
+apiVersion: v1
+kind: Secret
+metadata: {name: keys}
+---
+apiVersion: superinfer.dev/v1alpha1
+kind: ChipletPool
+metadata: {name: stub}
+"""
+
+
+def test_documents_of_other_kinds_are_skipped_and_counted(superinfer: Run) -> None:
+    text = f"{OTHERS}---\n{LONG}"
+    done = superinfer("contract", "check", stdin=text)
+    assert done.exit_code == 0
+    assert "2 documents of other kinds skipped" in done.stdout
+    assert json.loads(superinfer("contract", "check", "-o", "json", stdin=text).stdout)["skipped"] == 2
+    converted = superinfer("contract", "convert", stdin=text)
+    assert [d["kind"] for d in yaml.safe_load_all(converted.stdout)] == ["SLOContract"]
+    assert "2 documents of other kinds skipped" in converted.stderr
+
+
+def test_nothing_but_other_kinds_is_no_good_check(superinfer: Run) -> None:
+    done = superinfer("contract", "check", stdin=OTHERS)
+    assert done.exit_code == 1
+    assert "holds no contract" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "typo",
+    [
+        ("kind: SLOContract", "kind: SLOContrct"),
+        ("kind: SLOContract", "kind: Contract"),
+        ("superinfer.dev/v1alpha1", "superinfer.io/v1alpha1"),
+        ("kind: SLOContract\n", ""),
+    ],
+    ids=["kind", "another kind of the group", "group", "no kind"],
+)
+def test_a_mistyped_contract_is_an_error_and_not_skipped(superinfer: Run, typo: tuple[str, str]) -> None:
+    done = superinfer("contract", "check", "-o", "json", stdin=LONG.replace(*typo))
+    assert done.exit_code == 1
+    answer = json.loads(done.stdout)
+    assert answer["skipped"] == 0
+    assert answer["contracts"][0]["problems"]
+
+
+def test_the_list_kubectl_writes_is_read_item_by_item(superinfer: Run) -> None:
+    items = [yaml.safe_load(LONG), yaml.safe_load(CHILD)]
+    text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items})
+    done = superinfer("contract", "check", "-o", "json", stdin=text)
+    assert done.exit_code == 0
+    assert len(json.loads(done.stdout)["contracts"]) == 2
+
+
+def test_one_bad_document_hides_no_other(superinfer: Run) -> None:
+    falls = "spec: {onInfeasible: Fallback, fallbackRef: {name: "
+    documents = [
+        LONG.replace("Gold", "Golden").replace("checkout", "bad"),
+        "a: [",
+        LONG,
+        LONG.replace("tier: Gold", "tier: Silver"),
+        CHILD.replace("maxJitterMs: 50", "objectives: [{metric: TTFT, percentile: 99, targetMs: 900}]"),
+        LONG.replace("checkout", "one").replace("spec: {", f"{falls}two}}, "),
+        LONG.replace("checkout", "two").replace("spec: {", f"{falls}one}}, "),
+    ]
+    done = superinfer("contract", "check", "-o", "json", stdin="\n---\n".join(documents))
+    assert done.exit_code == 1
+    problems = [p for report in json.loads(done.stdout)["contracts"] for p in report["problems"]]
+    assert {p["field"] for p in problems} >= {"document 1: spec.tier"}
+    assert any(p["field"].startswith("document 2: line ") for p in problems)
+    kinds = {p["kind"] for p in problems}
+    assert kinds == {"InvalidSpec", "DuplicateServiceID", "LooserThanParent", "FallbackCycle"}
+
+
+def test_a_message_about_a_later_document_names_its_line_in_the_file(superinfer: Run) -> None:
+    done = superinfer("contract", "check", "-o", "json", stdin=f"{LONG}---\na: b: c\n")
+    (bad,) = [r for r in json.loads(done.stdout)["contracts"] if r["problems"]]
+    assert bad["problems"][0]["field"].startswith(f"document 2: line {LONG.count(chr(10)) + 2},")
+
+
+def test_a_fallback_in_a_file_that_was_not_given_is_found(superinfer: Run, tmp_path: Path) -> None:
+    gold, silver = tmp_path / "gold.yaml", tmp_path / "silver.yaml"
+    gold.write_text(LONG.replace("spec: {", "spec: {onInfeasible: Fallback, fallbackRef: {name: browse}, "))
+    alone = superinfer("contract", "check", str(gold), "-o", "json")
+    assert alone.exit_code == 1
+    assert "give that file or its directory" in json.loads(alone.stdout)["contracts"][0]["problems"][0]["fix"]
+    silver.write_text(LONG.replace("checkout", "browse"))
+    fix = json.loads(superinfer("contract", "check", str(gold), "-o", "json").stdout)["contracts"][0]
+    assert str(silver) in fix["problems"][0]["fix"]
+    assert f"superinfer contract check {tmp_path}" in fix["problems"][0]["fix"]
+    assert superinfer("contract", "check", str(tmp_path)).exit_code == 0

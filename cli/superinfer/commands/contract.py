@@ -1,5 +1,6 @@
 """`superinfer contract`: check, convert and explain contracts before anybody relies on them."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from superinfer import exit_codes
 from superinfer.contracts.documents import (
     CannotRead,
     Source,
+    file_beside,
     long_document,
     problem_fields,
     read_sources,
@@ -21,7 +23,7 @@ from superinfer.contracts.documents import (
 from superinfer.output import Output, OutputOption, console, emit_json, errors, fail
 from superinfer_core.contract.explain import Explanation, explain
 from superinfer_core.contract.inheritance import StoredContract
-from superinfer_core.contract.problems import ContractInvalid, ContractProblem
+from superinfer_core.contract.problems import ContractInvalid, ContractProblem, ProblemKind
 from superinfer_core.contract.resolution import Resolution
 from superinfer_core.contract.short_form import short_from_contract
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
@@ -49,6 +51,7 @@ CHECK_HELP = """Say everything that is wrong with contracts: each alone, and all
 
 Every problem names the field, the value found and the fix; conflicts name both sides. Of two contracts with
 one id the one given first keeps it. With --profile, targets no idle engine of that kind can meet are found.
+Documents of other kinds (pools, Secrets) are skipped and counted.
 
 \b
 Examples:
@@ -76,11 +79,14 @@ def check(
     resolution = resolve([contract for _, contract in documents], _profile(profile))
     reports = [*_unreadable(sources), *_together(documents, resolution)]
     good = not any(report["problems"] for report in reports)
+    others = sum(source.others for source in sources)
     if output is Output.JSON:
-        emit_json({"ok": good, "contracts": reports})
+        emit_json({"ok": good, "contracts": reports, "skipped": others})
     else:
         for report in reports:
             _print_report(report)
+        if others:
+            console.print(_skipped(others), markup=False)
     raise typer.Exit(exit_codes.OK if good else exit_codes.FAILED)
 
 
@@ -119,6 +125,8 @@ def convert(
         for problem in invalid:
             errors.print(problem.describe(), markup=False)
         raise typer.Exit(exit_codes.FAILED)
+    if others := sum(source.others for source in sources):
+        errors.print(_skipped(others), markup=False)
     if output is Output.JSON:
         emit_json(documents[0] if len(documents) == 1 else documents)
     else:
@@ -164,6 +172,10 @@ def explain_command(
     raise typer.Exit(exit_codes.OK if explanation.in_effect else exit_codes.FAILED)
 
 
+def _skipped(others: int) -> str:
+    return f"{others} document{'' if others == 1 else 's'} of other kinds skipped"
+
+
 def _sources(files: list[str] | None) -> list[Source]:
     try:
         return read_sources(files or [])
@@ -203,22 +215,38 @@ def _unreadable(sources: list[Source]) -> list[dict[str, Any]]:
 
 
 def _together(documents: list[tuple[str, StoredContract]], resolution: Resolution) -> list[dict[str, Any]]:
+    """What is wrong between contracts; the broken ones are reported by their files."""
     files = _files_by_key(documents)
     return [
         {
-            "file": files.get(key, ""),
+            "file": file,
             "contract": resolved.service_key,
             "in_effect": resolved.effective is not None,
-            "problems": [_conflict_fields(problem) for problem in resolved.problems],
+            "problems": [_conflict_fields(_placed(problem, file, key)) for problem in resolved.problems],
         }
         for key, resolved in resolution.contracts.items()
+        if (file := files.get(key)) is not None
     ]
 
 
+def _placed(problem: ContractProblem, file: str, key: str) -> ContractProblem:
+    """A fallback that is only missing among the files given: say where it is, or may be."""
+    if problem.kind is not ProblemKind.FALLBACK_NOT_FOUND or "does not exist" not in problem.message:
+        return problem
+    beside = file_beside(file, key.partition("/")[0], problem.other)
+    if beside is None:
+        fix = f"{problem.suggestion}; if it is in another file, give that file or its directory too"
+    else:
+        fix = f"it is in {beside}; check them together: superinfer contract check {beside.parent}"
+    return replace(problem, suggestion=fix)
+
+
 def _files_by_key(documents: list[tuple[str, StoredContract]]) -> dict[str, str]:
-    """Object keys as resolution numbers them: a name used again gets (2), (3), ..."""
+    """Object keys of readable contracts as resolution numbers them: a name used again gets (2), (3), ..."""
     files: dict[str, str] = {}
     for file, contract in documents:
+        if contract.spec is None:
+            continue  # read after all others, and never of a name that is taken
         key, again = contract.object_key, 1
         while key in files:
             again += 1

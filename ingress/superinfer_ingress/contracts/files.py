@@ -22,6 +22,7 @@ from superinfer_core.contract.document import MAX_DOCUMENT_BYTES, load_documents
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.parse import parse_contract
 from superinfer_core.contract.problems import ContractInvalid, FieldProblem
+from superinfer_ingress.contracts.kinds import of_another_kind
 from superinfer_ingress.contracts.source import MANAGED_SUFFIX, FiledContract, NotWritten, SourceProblem
 
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
@@ -106,7 +107,7 @@ class ContractFiles:
         problems: list[SourceProblem] = []
         for number, document in enumerate(documents, start=1):
             where = f"{path.name} document {number}" if len(documents) > 1 else path.name
-            if document.get("kind") not in (None, "SLOContract"):
+            if of_another_kind(document):
                 continue  # a pool or anything else that lives beside contracts is not ours to judge
             try:
                 stored = StoredContract.of(
