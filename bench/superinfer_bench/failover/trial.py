@@ -94,18 +94,7 @@ async def run_trial(
     await site.until_serving(len(site.names))
     case = _case(context, rng)
     had = {name: await _counted(site, client, name) for name in site.names}
-    cut = asyncio.Event()
-
-    def on_tokens(asked: Asked) -> None:
-        if asked.tokens >= CUT_AFTER:
-            cut.set()
-
-    asking = asyncio.create_task(ask(client, site.url, case, on_tokens=on_tokens))
-    waiting = asyncio.create_task(cut.wait())
-    await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if not cut.is_set():
-        raise BenchFailed(f"the request ended before it could be cut: {(await asking).broken}")
+    asking = await _asked_and_cut(client, site.url, case)
     victim, peer = await _who_has_it(site, client)
     with site.keeping_engines_down():
         killed_ms = kill([site.sidecar_pid(victim), *site.engine_pids(victim)])
@@ -139,6 +128,23 @@ async def run_trial(
         bytes_moved=int(moved.moved_bytes),
         exact=compare(reference.answer, asked.answer).same,
     )
+
+
+async def _asked_and_cut(client: httpx.AsyncClient, url: str, case: Case) -> asyncio.Task[Asked]:
+    """The request as it runs, once its client has the tokens it is to have before the kill."""
+    cut = asyncio.Event()
+
+    def on_tokens(asked: Asked) -> None:
+        if asked.tokens >= CUT_AFTER:
+            cut.set()
+
+    asking = asyncio.create_task(ask(client, url, case, on_tokens=on_tokens))
+    waiting = asyncio.create_task(cut.wait())
+    await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not cut.is_set():
+        raise BenchFailed(f"the request ended before it could be cut: {(await asking).broken}")
+    return asking
 
 
 async def warm_up(site: Site, client: httpx.AsyncClient, rng: random.Random) -> None:
