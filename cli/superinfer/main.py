@@ -1,17 +1,42 @@
 """The `superinfer` command: everything a person does with SuperInfer on one machine."""
 
-import typer
+from importlib.metadata import version
+from typing import Annotated
 
-from superinfer.commands import bench, contract, demo, keys, memory, plan, profile, serve, simulate
+from superinfer.early_interrupt import ending_quietly
+
+with ending_quietly():  # loading takes a second or two
+    import typer
+
+    from superinfer.commands import bench, contract, demo, keys, memory, plan, profile, serve, simulate
+
+HELP = "SLO contracts for LLM inference: promises that are admitted only where they can be kept."
 
 app = typer.Typer(
     name="superinfer",
-    help="SLO contracts for LLM inference: promises that are admitted only where they can be kept.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"superinfer {version('superinfer')}")
+        raise typer.Exit
+
+
+@app.callback(help=HELP)
+def _common(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """See HELP."""
+
+
 app.command(help=serve.HELP)(serve.serve)
 app.add_typer(contract.app, name="contract")
 app.command(help=profile.HELP)(profile.profile)

@@ -66,3 +66,51 @@ def test_what_never_ends_is_refused_as_a_keys_file(superinfer: Run) -> None:
     done = superinfer("keys", "check", "--keys", "/dev/zero")
     assert done.exit_code == 2
     assert "is larger than" in done.stderr
+
+
+def test_keys_are_listed_by_name_and_never_shown(superinfer: Run, tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    made = [
+        json.loads(superinfer("keys", "create", *more, "--keys", str(file), "-o", "json").stdout)["key"]
+        for more in (["shop", "--namespace", "shop", "--secret", "s"], ["ops", "--admin"])
+    ]
+    text = superinfer("keys", "list", "--keys", str(file))
+    listed = superinfer("keys", "list", "--keys", str(file), "-o", "json")
+    assert (text.exit_code, listed.exit_code) == (0, 0)
+    assert json.loads(listed.stdout)["keys"] == [
+        {"name": "shop", "namespaces": ["shop"], "secret": "s", "admin": False},
+        {"name": "ops", "namespaces": ["default"], "secret": None, "admin": True},
+    ]
+    assert [line.split()[0] for line in text.stdout.splitlines()] == ["shop", "ops"]
+    hashes = [line.split()[-1] for line in file.read_text().splitlines() if "sha256" in line]
+    assert len(hashes) == 2
+    assert not any(secret in text.stdout + listed.stdout for secret in [*made, *hashes])
+
+
+async def test_a_deleted_key_is_refused_and_the_others_stay(superinfer: Run, tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    made = {
+        name: json.loads(superinfer("keys", "create", name, "--keys", str(file), "-o", "json").stdout)["key"]
+        for name in ("a", "b")
+    }
+    done = superinfer("keys", "delete", "a", "--keys", str(file), "-o", "json")
+    assert done.exit_code == 0
+    assert json.loads(done.stdout) == {"name": "a", "deleted": True, "file": str(file)}
+    assert file.stat().st_mode & 0o077 == 0
+    ring = load_keys(file)
+    assert await ring.find(made["a"]) is None
+    assert await ring.find(made["b"]) is not None
+    assert "1 key" in superinfer("keys", "check", "--keys", str(file)).stdout.split(": ")[1].splitlines()
+    assert superinfer("keys", "delete", "b", "--keys", str(file)).exit_code == 0
+    assert len(load_keys(file)) == 0
+
+
+def test_deleting_a_key_that_is_not_there_names_those_there_are(superinfer: Run, tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    superinfer("keys", "create", "a", "--keys", str(file))
+    before = file.read_text()
+    done = superinfer("keys", "delete", "b", "--keys", str(file))
+    assert done.exit_code == 2
+    assert "those there are: a" in done.stderr
+    assert file.read_text() == before
+    assert superinfer("keys", "list", "--keys", str(tmp_path / "none.yaml")).exit_code == 2

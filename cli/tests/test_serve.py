@@ -92,6 +92,7 @@ def test_it_serves_contracts_survives_a_crash_and_leaves_no_process(tmp_path: Pa
     with serve("--step-ms", "2", "--contracts", str(tmp_path)) as served:
         served.until("Try it:")
         assert any("stub" in line and "made up" in line for line in served.lines), "a stub is labelled as one"
+        assert any("profile" in line and "start from defaults" in line for line in served.lines)
         children = served.children()
         assert len(children) == 3
         assert chat(served).status_code == 200

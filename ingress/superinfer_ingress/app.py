@@ -69,6 +69,7 @@ class Application:
         self._exact: Mapping[tuple[str, str], Handler] = {
             ("GET", "/v1/models"): self._models,
             ("GET", "/healthz"): self._healthz,
+            ("GET", "/livez"): self._healthz,
             ("GET", "/readyz"): self._readyz,
             ("GET", "/metrics"): self._metrics_page,
             ("GET", "/openapi.json"): self._openapi,

@@ -172,6 +172,7 @@ OPENAPI: Final[dict[str, Any]] = {
             },
         },
         "/healthz": {"get": _get("Alive", 431)},
+        "/livez": {"get": _get("Alive, as /healthz", 431)},
         "/readyz": {"get": _get("An executor is serving", 431, 503)},
         "/openapi.json": {"get": _get("This document", 431)},
         "/metrics": {

@@ -97,6 +97,7 @@ def test_models_say_that_a_stub_is_a_stub(open_ingress):
 
 def test_health_readiness_and_the_document_are_there(open_ingress):
     assert open_ingress.client.get("/healthz").status_code == 200
+    assert open_ingress.client.get("/livez").status_code == 200
     assert open_ingress.client.get("/readyz").status_code == 200
     paths = open_ingress.client.get("/openapi.json").json()["paths"]
     assert "/v1/chat/completions" in paths

@@ -8,7 +8,14 @@ import typer
 
 from superinfer import exit_codes
 from superinfer.output import Output, OutputOption, console, emit_json, fail
-from superinfer_ingress.contracts.keys import KeysInvalid, add_key, load_keys, new_key
+from superinfer_ingress.contracts.keys import (
+    KeysInvalid,
+    add_key,
+    listed_keys,
+    load_keys,
+    new_key,
+    remove_key,
+)
 
 app = typer.Typer(
     help="API keys for `superinfer serve --auth required`.", no_args_is_help=True, rich_markup_mode=None
@@ -88,4 +95,59 @@ def check(keys: KeysFile = Path("keys.yaml"), output: OutputOption = Output.TEXT
     if output is Output.JSON:
         emit_json({"file": str(keys), "keys": len(ring)})
     else:
-        console.print(f"{keys}: {len(ring)} keys", markup=False)
+        console.print(f"{keys}: {len(ring)} key{'' if len(ring) == 1 else 's'}", markup=False)
+
+
+LIST_HELP = """Name the keys of a file and what each may do; never a key or its hash.
+
+\b
+Exit codes:
+  0  listed
+  2  the file cannot be used; the message says where"""
+
+
+@app.command("list", help=LIST_HELP)
+def list_command(keys: KeysFile = Path("keys.yaml"), output: OutputOption = Output.TEXT) -> None:
+    """See LIST_HELP."""
+    try:
+        known = listed_keys(keys)
+    except KeysInvalid as problem:
+        fail(str(problem), code=exit_codes.USAGE)
+    if output is Output.JSON:
+        listed = [
+            {"name": key.name, "namespaces": list(key.namespaces), "secret": key.secret, "admin": key.admin}
+            for key in known
+        ]
+        emit_json({"file": str(keys), "keys": listed})
+        return
+    for key in known:
+        secret = f"  Secret {key.secret}" if key.secret else ""
+        admin = "  admin" if key.admin else ""
+        console.print(f"{key.name}  {', '.join(key.namespaces) or '-'}{secret}{admin}", markup=False)
+
+
+DELETE_HELP = """Take a key out of a keys file: whoever holds it is refused from then on.
+
+A running `superinfer serve` reads the file again by itself.
+
+\b
+Exit codes:
+  0  deleted
+  2  the file cannot be used, or has no key of that name"""
+
+
+@app.command("delete", help=DELETE_HELP)
+def delete(
+    name: Annotated[str, typer.Argument(help="Name of the key, as `superinfer keys list` shows it.")],
+    keys: KeysFile = Path("keys.yaml"),
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """See DELETE_HELP."""
+    try:
+        remove_key(keys, name)
+    except KeysInvalid as problem:
+        fail(str(problem), code=exit_codes.USAGE)
+    if output is Output.JSON:
+        emit_json({"name": name, "deleted": True, "file": str(keys)})
+    else:
+        console.print(f"{name} is deleted from {keys}.", markup=False)

@@ -34,6 +34,9 @@ Exit codes:
   2  wrong option: port in use, no such model"""
 
 
+NO_PROFILE = "none: predictions start from defaults; `superinfer profile` measures this machine"
+
+
 def serve(
     model: Annotated[
         str, typer.Option(help=f"{', '.join(KNOWN)}, or a Hugging Face model directory.")
@@ -164,6 +167,7 @@ def _introduce(session: Session, options: ServeOptions) -> None:
     console.print(
         f"\nServing {session.model} ({what}) at {session.url}\n"
         f"  contracts  {options.contracts or 'none yet; POST them to ' + session.url + '/v1/contracts'}\n"
+        f"  profile    {options.profile or NO_PROFILE}\n"
         f"  metrics    {session.url}/metrics\n"
         f"  logs       {session.run_dir / 'logs'}\n\n"
         f"Try it:\n\ncurl {session.url}/v1/chat/completions{key} \\\n"

@@ -10,7 +10,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +60,20 @@ async def serving(options: ServeOptions, progress: Progress, stop: asyncio.Event
     """
     shared_memory.remove_left_behind()
     run_dir = Path(tempfile.mkdtemp(prefix="superinfer-"))
+    kept: list[Path] = []
+    try:
+        async with _running(options, progress, stop, run_dir, kept) as session:
+            yield session
+    finally:
+        shared_memory.remove(run_dir)
+        clear(run_dir, kept)
+
+
+@contextlib.asynccontextmanager
+async def _running(
+    options: ServeOptions, progress: Progress, stop: asyncio.Event, run_dir: Path, kept: list[Path]
+) -> AsyncIterator[Session]:
+    """The session in `run_dir`; `kept` gets the logs that a message names."""
     contracts = options.contracts or run_dir / "contracts"
     contracts.mkdir(exist_ok=True)
     the_plan = plan(options, run_dir=run_dir, environment=os.environ, contracts=contracts.resolve())
@@ -67,19 +81,31 @@ async def serving(options: ServeOptions, progress: Progress, stop: asyncio.Event
     words = LastWords(progress)
     supervisor = Supervisor(the_plan.processes, words.event)
     supervisor.start()
-    failed = False
     try:
         await _unless_stopped(_until_usable(options, supervisor, words), stop)
         progress.done()
         yield Session(base_url(options), options.served_name, run_dir, supervisor, the_plan)
     except StartFailed:
-        failed = True
+        kept += [child.spec.log for child in supervisor.children if child.gave_up]
         raise
     finally:
         await _stop(supervisor, progress)
-        shared_memory.remove(run_dir)
-        if not failed:
-            shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def clear(run_dir: Path, kept: Sequence[Path]) -> None:
+    """Remove a run's directory, but for the logs that somebody was told to read."""
+    named = {log for log in kept if log.is_file() and log.is_relative_to(run_dir)}
+    if not named:
+        shutil.rmtree(run_dir, ignore_errors=True)
+        return
+    for root, directories, files in os.walk(run_dir, topdown=False):
+        with contextlib.suppress(OSError):  # a directory that still holds a log stays
+            for file in files:
+                if Path(root, file) not in named:
+                    Path(root, file).unlink()
+            for directory in directories:
+                with contextlib.suppress(OSError):
+                    Path(root, directory).rmdir()
 
 
 def base_url(options: ServeOptions) -> str:

@@ -110,8 +110,9 @@ class Profile(_Closed):
         try:
             return cls.model_validate_json(text)
         except ValidationError as e:
-            problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors())
-            raise ProfileInvalid(problems) from None
+            problems = [(".".join(map(str, p["loc"])), p["msg"]) for p in e.errors()]
+            told = "; ".join(f"{field}: {message}" if field else message for field, message in problems)
+            raise ProfileInvalid(told) from None
 
     def dump_json(self) -> str:
         """The profile as JSON text."""

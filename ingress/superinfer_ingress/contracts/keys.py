@@ -139,12 +139,16 @@ def read_keys(text: str, where: str) -> KeyRing:
     Raises:
         KeysInvalid: it is no YAML, or an entry is wrong.
     """
+    return KeyRing(_entries(text, where))
+
+
+def _entries(text: str, where: str) -> tuple[_Entry, ...]:
     try:
         document = yaml.safe_load(text) or {}
         if not isinstance(document, dict):
             msg = f"{where}: is no keys file; it begins with `keys:` (`superinfer keys create` writes one)"
             raise KeysInvalid(msg)
-        return KeyRing(_File.model_validate(document).keys)
+        return _File.model_validate(document).keys
     except ValidationError as error:
         raise KeysInvalid(_wrong(where, error)) from None
     except yaml.YAMLError as error:
@@ -199,6 +203,34 @@ def add_key(path: Path, entry: dict[str, object]) -> None:
     if any(other.get("name") == entry["name"] for other in entries[:-1]):
         msg = f"{path}: a key named {shown(entry['name'])} is there already; choose another name"
         raise KeysInvalid(msg)
+    _write(path, entries)
+
+
+def listed_keys(path: Path) -> tuple[ApiKey, ...]:
+    """What each key of a file may do, in the order of the file.
+
+    Raises:
+        KeysInvalid: it cannot be read, or an entry is wrong.
+    """
+    return tuple(entry.api_key for entry in _entries(_text_of(path), str(path)))
+
+
+def remove_key(path: Path, name: str) -> None:
+    """Take the key of that name out of a file.
+
+    Raises:
+        KeysInvalid: the file is not usable, or has no such key; it is left as it was.
+    """
+    names = [key.name for key in listed_keys(path)]
+    if name not in names:
+        known = ", ".join(names[:20]) or "none"
+        msg = f"{path}: there is no key named {shown(name)}; those there are: {known}"
+        raise KeysInvalid(msg)
+    document = yaml.safe_load(_text_of(path))
+    _write(path, [entry for entry in document["keys"] if entry["name"] != name])
+
+
+def _write(path: Path, entries: list[dict[str, object]]) -> None:
     fresh = path.with_suffix(path.suffix + ".new")
     try:
         fresh.touch(mode=0o600)
