@@ -57,5 +57,6 @@ def test_a_profile_survives_json_and_answers_its_quantile() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"model": 1}', "x" * 60_000])
 def test_a_bad_profile_says_so(text: str) -> None:
-    with pytest.raises(ProfileInvalid):
+    with pytest.raises(ProfileInvalid) as told:
         Profile.load_json(text)
+    assert not str(told.value).startswith(":"), "no field is named where there is none"

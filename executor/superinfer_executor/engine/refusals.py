@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 _TOO_LONG_SIGNS: Final = ("context length", "maximum model length", "max_model_len")
 # What bad bodies raise in template, tokenizer and parameter code that has no vLLM error class of its own.
 _CLIENT_ERRORS: Final = (ValueError, TypeError, OverflowError, NotImplementedError, RecursionError)
+_LIMITS: Final = frozenset({"too_long", "too_short", "string_too_long"})
+_TYPE_NAMES: Final = frozenset({"str", "int", "float", "bool", "list", "dict"})
 _MESSAGE_LIMIT_CHARS: Final = 1000
 _LEADING_NAME: Final = re.compile(r"`?([a-z_]+)`?(?: must| cannot| is|=|\[)")
 
@@ -50,6 +52,8 @@ def refusal_of(error: BaseException) -> RequestRefusedError:
         return _invalid(message, getattr(error, "parameter", None))
     if isinstance(error, EngineDeadError | EngineGenerateError):
         return RequestRefusedError(RefusalCode.ENGINE_FAILED, "the engine failed while serving the request")
+    if isinstance(error, ValueError) and "is not a multimodal model" in str(error):
+        return _invalid(f"messages: {error}; send text only", "messages")
     if isinstance(error, _CLIENT_ERRORS) or _is_template_error(error):
         return _invalid(f"{type(error).__name__}: {error}", None)
     log.error("a request failed with %s", type(error).__name__, exc_info=error)
@@ -87,14 +91,17 @@ def _named_field(message: str) -> str:
 
 def _of_validation(error: ValidationError) -> RequestRefusedError:
     """The first problem pydantic found, without the input it found it in."""
-    first = error.errors(include_url=False, include_input=False)[0]
+    found = error.errors(include_url=False, include_input=False)
+    # A field of several types has a problem for each: a limit says more than that it could have been text.
+    same = [problem for problem in found if problem["loc"][:1] == found[0]["loc"][:1]]
+    first = next((problem for problem in same if problem["type"] in _LIMITS), found[0])
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, VLLMClientError):
         return refusal_of(cause)
     # The path of a union member carries type names of no use to a client: keep what comes before them.
     place = []
     for part in first["loc"]:
-        if isinstance(part, str) and not part.replace("_", "").isalnum():
+        if isinstance(part, str) and (part in _TYPE_NAMES or not part.replace("_", "").isalnum()):
             break
         place.append(str(part))
     where = ".".join(place)
