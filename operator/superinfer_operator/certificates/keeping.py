@@ -72,6 +72,7 @@ class CertificateKeeper:
             self._writer.failures.append(error)
             return
         if authority is None:
+            self._foreign.clear()  # without one nothing is looked at, and no time makes that due
             return
         async with asyncio.TaskGroup() as group:
             for one in wanted:

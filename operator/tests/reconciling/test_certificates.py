@@ -66,6 +66,17 @@ async def test_somebody_elses_is_not_looked_at_in_every_round(world):
     assert reads == []
 
 
+async def test_an_authority_nobody_can_read_is_no_reason_for_round_after_round(world):
+    world.put(SECRETS, THEIRS)
+    world.pool(name="theirs", replicas=1)
+    await world.settle()
+    world.drop(SECRETS, "system", "superinfer-ca")
+    metadata = {"name": "superinfer-ca", "namespace": "system"}
+    world.put(SECRETS, {"metadata": metadata, "data": {"tls.crt": "eA=="}})
+    world.pass_time(120)
+    assert await world.reconciler.round() is None
+
+
 async def test_pools_that_are_gone_leave_nothing_in_memory(world):
     keeper = world.reconciler._certificates
     for number in range(3):
