@@ -91,8 +91,8 @@ def test_a_stream_and_a_whole_answer_read_alike():
 
 def test_an_error_is_no_answer():
     cut = Answer()
-    cut.read_event(b'{"error":{"code":"engine_failed"}}')
-    assert (cut.error, cut.whole) == ("engine_failed", False)
+    cut.read_event(b'{"error":{"code":"engine_failed","message":"given up"}}')
+    assert (cut.error, cut.why, cut.whole) == ("engine_failed", "given up", False)
 
 
 def resume(left, lost_at_ms, **fields):

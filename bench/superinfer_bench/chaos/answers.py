@@ -27,7 +27,7 @@ class Answer:
     Attributes:
         heads: (id, created) of every event: one pair for one response.
         whole: it ended as answers end: [DONE], or a complete body.
-        error: the code of an error, or "".
+        error, why: the code of an error and its message, or "".
         prompt_token_ids: as the engine rendered it; empty where it did not say.
     """
 
@@ -36,6 +36,7 @@ class Answer:
     completion_tokens: int = 0
     whole: bool = False
     error: str = ""
+    why: str = ""
     status: int = 0
     resumable: bool = True
     prompt_token_ids: list[int] = field(default_factory=list)
@@ -47,15 +48,18 @@ class Answer:
             return
         document = json.loads(data)
         if "error" in document:
-            self.error = str(document["error"].get("code"))
+            self._fail(document["error"])
             return
         self._read(document, "delta")
+
+    def _fail(self, error: Mapping[str, Any]) -> None:
+        self.error, self.why = str(error.get("code")), str(error.get("message"))
 
     def read_body(self, data: bytes) -> None:
         """A whole answer."""
         document = json.loads(data)
         if "error" in document:
-            self.error = str(document["error"].get("code"))
+            self._fail(document["error"])
             return
         self._read(document, "message")
         self.whole = True

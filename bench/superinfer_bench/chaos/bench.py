@@ -122,9 +122,17 @@ async def run(options: ChaosOptions, say: Callable[[str], None]) -> Result:
         records = [json.loads(line) for line in site.request_log.read_text().splitlines()]
         result.unexplained = attribute(result.kills, records)
         _count_resumed(result, records)
+        _explain(result.faults, records)
         result.engine_starts = site.engine_starts
     result.duration_s = time.monotonic() - began
     return result
+
+
+def _explain(faults: Sequence[dict[str, Any]], records: Sequence[Mapping[str, Any]]) -> None:
+    """Where requests that went wrong had been: the log of the ingress does not outlive the run."""
+    by_id = {record["request_id"]: record for record in records}
+    for fault in faults:
+        fault["record"] = by_id.get(fault["request"])
 
 
 async def _reference(client: httpx.AsyncClient, site: Site, case: Case) -> Answer:
@@ -182,7 +190,14 @@ async def _count(
         counts["answers"] += 1
         if asked.broken:
             counts["broken"] += 1
-            result.faults.append({"case": case.name, "broken": asked.broken, "request": asked.request_id})
+            result.faults.append(
+                {
+                    "case": case.name,
+                    "request": asked.request_id,
+                    "broken": asked.broken,
+                    "why": asked.answer.why,
+                }
+            )
             continue
         if not case.exact:
             problem = internal(asked.answer)
