@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 from e2e.conftest import SHOP, until_contract, until_ready
@@ -37,6 +38,18 @@ def _until_reason(name: str, kind: str, reason: str) -> Object:
     return dict(seen)
 
 
+def _until_another_second(name: str) -> None:
+    """The API server tells ages in whole seconds: what is made in the same one is of the same age."""
+    made = datetime.fromisoformat(get("slo", name, SHOP)["metadata"]["creationTimestamp"])
+    until(
+        lambda: (datetime.now(UTC) - made).total_seconds(),
+        lambda age_s: age_s >= 1,
+        within_s=10,
+        what=f"{name} is a second old",
+        every_s=0.1,
+    )
+
+
 def test_the_older_of_two_keeps_its_id(door: Door, stubs: str, contracts: list[str]) -> None:
     """Two contracts with one serviceID: the older serves on, the newer names it and is not accepted."""
     first = samples.contract(
@@ -44,6 +57,7 @@ def test_the_older_of_two_keeps_its_id(door: Door, stubs: str, contracts: list[s
     )
     _apply(contracts, first)
     until_contract("first", SHOP, "Ready")
+    _until_another_second("first")
     second = samples.contract("second", SHOP, serviceID="shared", **samples.within(1, poolRef={"name": POOL}))
     _apply(contracts, second)
     refused = _until_reason("second", "Accepted", "DuplicateServiceID")
@@ -69,6 +83,7 @@ def test_looser_than_its_parent(door: Door, stubs: str, contracts: list[str]) ->
     """A child that loosens its parent's bound is not accepted, and both sides are named."""
     _apply(contracts, samples.contract("strict", SHOP, **samples.within(2000, poolRef={"name": POOL})))
     until_contract("strict", SHOP, "Ready")
+    _until_another_second("strict")
     loose = samples.contract("loose", SHOP, parentRef={"name": "strict"}, **samples.within(9000))
     _apply(contracts, loose)
     refused = _until_reason("loose", "Accepted", "LooserThanParent")
