@@ -62,9 +62,15 @@ def ask(
     prompt: str = "Say hello.",
     max_tokens: int = 16,
     seed: int = 7,
+    to_the_last: bool = False,
     begun: Callable[[str], None] = lambda executor: None,
 ) -> Answer:
-    """Send one streamed chat completion and read it to the end; `begun` hears which executor began it."""
+    """Send one streamed chat completion and read it to the end.
+
+    Args:
+        to_the_last: all of `max_tokens` are made, wherever the model would stop.
+        begun: hears which executor began it.
+    """
     started = time.monotonic()
     parts: list[str] = []
     ttft_s: float | None = None
@@ -80,6 +86,7 @@ def ask(
                 seed=seed,
                 stream=True,
                 extra_headers={"x-slo-contract-id": contract},
+                extra_body={"ignore_eos": True} if to_the_last else None,
             )
             headers = {name.lower(): value for name, value in raw.headers.items()}
             begun(headers.get("x-superinfer-executor", ""))
@@ -179,6 +186,7 @@ class Traffic:
                 contract=self._contract,
                 prompt=f"client {number}, turn {turn}",
                 max_tokens=self._max_tokens,
+                to_the_last=True,
                 begun=lambda executor: self._begun(number, executor),
             )
             with self._lock:
