@@ -11,7 +11,7 @@ a node reports always wins over this table.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -73,6 +73,11 @@ class GpuProduct:
     architecture: str
     compute_capability: tuple[int, int]
     mig_profiles: tuple[MigProfile, ...]
+    _by_name: Mapping[str, MigProfile] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the profiles: planning asks for them by name all the time."""
+        object.__setattr__(self, "_by_name", {profile.name: profile for profile in self.mig_profiles})
 
     @property
     def label(self) -> str:
@@ -86,7 +91,7 @@ class GpuProduct:
 
     def profile(self, name: str) -> MigProfile | None:
         """The profile of that name, None if it has none."""
-        return next((profile for profile in self.mig_profiles if profile.name == name), None)
+        return self._by_name.get(name)
 
 
 @dataclass(frozen=True, slots=True)
