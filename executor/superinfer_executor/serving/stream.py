@@ -78,6 +78,7 @@ class Stream:
         self._choices: dict[int, _Choice] = {}
         self._body: Body | None = None
         self._prompts = 0
+        self._prompts_counted: set[int] = set()
         self._per_prompt = 1
         self._chunks: list[str] = []
         self._pending: work_pb2.Output | None = None
@@ -138,8 +139,10 @@ class Stream:
         choice = self._choices.get(number)
         if choice is None:
             choice = self._choices[number] = _Choice()
-            if not completion.index:
-                self._usage.prompt_tokens += len(output.prompt_token_ids or ())
+        # Any choice of a prompt may be the first to speak, and only its output need carry the prompt.
+        if prompt not in self._prompts_counted and output.prompt_token_ids:
+            self._prompts_counted.add(prompt)
+            self._usage.prompt_tokens += len(output.prompt_token_ids)
         first_token = choice.tokens
         choice.tokens += len(completion.token_ids)
         if not self._counts_chunks:

@@ -6,7 +6,7 @@ import pytest
 
 from apiserver.stage import NODE_NAMES
 from superinfer_core.prediction.profile import Profile, StepCoefficients
-from superinfer_kube.resources import CHIPLET_POOLS, CONFIG_MAPS, NODES
+from superinfer_kube.resources import CHIPLET_POOLS, CONFIG_MAPS, NODE_TOPOLOGIES, NODES
 
 pytestmark = pytest.mark.apiserver
 
@@ -26,7 +26,11 @@ ENGINE = {"type": "Stub", "maxModelLen": 8192, "maxNumSeqs": 256}
 
 @pytest.fixture
 async def gpus(stage):
-    """The MOCK nodes have H200s, for this test only."""
+    """The MOCK nodes have H200s, for this test only, and no other hardware is left of earlier tests."""
+    for resource in (NODE_TOPOLOGIES, NODES):
+        for found in (await stage.client.list(resource)).items:
+            if (resource, found["metadata"]["name"]) not in {(NODES, name) for name in NODE_NAMES}:
+                await stage.client.delete(resource, found["metadata"]["name"])
     for name in NODE_NAMES:
         await stage.client.patch(NODES, name, None, {"metadata": {"labels": LABELS}})
     yield
