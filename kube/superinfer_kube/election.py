@@ -5,8 +5,8 @@ before gave up or could not have renewed for the whole of the lease; a leader th
 deadline that is shorter than that. A lease is waited out by the watcher's own clock, from when it last saw
 the Lease change: clocks of machines are not compared. Who ends in order gives the lease back, so that the
 next one need not wait. Not promised: a process that was stopped and goes on (SIGSTOP, a suspended machine)
-may finish one write it had begun. Concurrency: `run` is one task; the work is a task that it starts and
-cancels.
+may write until its next renewal is due. Concurrency: `run` is one task; the work is a task that it starts
+and cancels.
 """
 
 import asyncio
