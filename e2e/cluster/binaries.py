@@ -1,11 +1,13 @@
 """Kubernetes, etcd, CoreDNS, kind and helm as static binaries built from their Go modules.
 
-The Go proxy is reachable where image registries and release downloads are not. A binary that exists is never
-built again, and each appears under its name only once it is whole, so an interrupted build is taken up again.
+The Go proxy is reachable where image registries and release downloads are not. A binary that exists is built
+again only when it would be made of something else (version, linker flags), and each appears under its name
+only once it is whole, so an interrupted build is taken up again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -53,6 +55,9 @@ _IN_IMAGES: Final = {
     ),
     "etcd": (f"registry.k8s.io/etcd:{layout.ETCD_IMAGE_TAG}", "/usr/local/bin/etcd"),
 }
+# Helm knows the Kubernetes it is for from its linker; without that it lints and renders for 1.20.
+_HELM_PACKAGES: Final = ("helm.sh/helm/v3/pkg/chartutil", "helm.sh/helm/v3/pkg/lint/rules")
+_STRIPPED: Final = "-s -w"
 API_SERVER: Final = ("kube-apiserver", "etcd", "kubectl")
 CLIENT: Final = ("kind", "kubectl", "helm")
 NODE: Final = (*_KUBERNETES, "etcd", "crictl", "coredns", "pause")
@@ -64,9 +69,7 @@ def ensure_binaries(names: tuple[str, ...]) -> None:
     Raises:
         ClusterError: Go is missing, or a build failed.
     """
-    missing = [
-        name for name in names if not (layout.BINARIES / name).exists() and not _taken_from_image(name)
-    ]
+    missing = [name for name in names if not is_current(name) and not _taken_from_image(name)]
     if not missing:
         return
     if shutil.which("go") is None:
@@ -78,6 +81,54 @@ def ensure_binaries(names: tuple[str, ...]) -> None:
     for name in missing:
         if name not in kubernetes:
             _build_module(name)
+
+
+def is_current(name: str) -> bool:
+    """Tell whether the cache has the binary, made of what it would be made of now."""
+    if not (layout.BINARIES / name).exists():
+        return False
+    stamp = _stamp(name)
+    # Caches of before there were stamps are of these versions, and only helm has been made of more since.
+    return stamp.read_text() == made_of(name) if stamp.exists() else name != "helm"
+
+
+def made_of(name: str) -> str:
+    """What the cached binary is compared by: version, and what its recipe adds to it."""
+    if name in _KUBERNETES:
+        return f"k8s.io/kubernetes {layout.KUBERNETES} {_version_flags()}"
+    module = _MODULES.get(name) or _OWN[name]
+    added = " ".join(_HELM_PACKAGES) if name == "helm" else ""
+    if name in _OWN:
+        added = hashlib.sha256((_own_source(name) / "main.go").read_bytes()).hexdigest()
+    return f"{module.path} {module.version} {_STRIPPED} {added}".strip()
+
+
+def helm_linker_flags(go_mod: str) -> str:
+    """The linker flags helm's own releases have, by the client library its go.mod asks for.
+
+    Raises:
+        ClusterError: The text names no release of the client library.
+    """
+    found = re.search(r"^\s*k8s\.io/client-go v0\.(\d+)\.\d+$", go_mod, re.MULTILINE)
+    if found is None:
+        raise ClusterError("helm's go.mod names no k8s.io/client-go v0.MINOR.PATCH; look at its Makefile")
+    return _linked(_HELM_PACKAGES, {"k8sVersionMajor": "1", "k8sVersionMinor": found.group(1)})
+
+
+def _own_source(name: str) -> Path:
+    return Path(__file__).parent / name
+
+
+def _stamp(name: str) -> Path:
+    return layout.BINARIES / f".{name}.made-of"
+
+
+def _keep(unfinished: Path, name: str) -> None:
+    # Whoever is interrupted between the two has a binary whose stamp matches nothing, and builds it again.
+    stamp = _stamp(name)
+    stamp.write_text("unfinished")
+    unfinished.replace(layout.BINARIES / name)
+    stamp.write_text(made_of(name))
 
 
 def _taken_from_image(name: str) -> bool:
@@ -94,7 +145,7 @@ def _taken_from_image(name: str) -> bool:
         run(["docker", "cp", f"{container}:{path}", unfinished])
     finally:
         run(["docker", "rm", container])
-    unfinished.replace(layout.BINARIES / name)
+    _keep(unfinished, name)
     progress(f"took {name} from {image}")
     return True
 
@@ -123,7 +174,7 @@ def _build_kubernetes(names: list[str]) -> None:
         run(["go", "mod", "tidy", "-e"], cwd=work, env=_environment())
         for name in names:
             package = f"k8s.io/kubernetes/cmd/{name}"
-            _go_build(name, package, work, linker=f"-s -w {_version_flags()}")
+            _go_build(name, package, work, linker=f"{_STRIPPED} {_version_flags()}")
             progress(f"built {name}")
 
 
@@ -133,11 +184,15 @@ def _build_module(name: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
         if name in _OWN:
-            shutil.copytree(Path(__file__).parent / name, work, dirs_exist_ok=True)
+            shutil.copytree(_own_source(name), work, dirs_exist_ok=True)
         run(["go", "mod", "init", f"superinfer.dev/e2e/{name}"], cwd=work, env=_environment())
         if module.path:
             run(["go", "get", f"{module.path}@{module.version}"], cwd=work, env=_environment())
-        _go_build(name, module.package, work, linker="-s -w")
+        linker = _STRIPPED
+        if name == "helm":
+            source = module_directory(module.path, module.version)
+            linker += " " + helm_linker_flags((source / "go.mod").read_text())
+        _go_build(name, module.package, work, linker=linker)
 
 
 def _go_build(name: str, package: str, work: Path, *, linker: str) -> None:
@@ -147,7 +202,7 @@ def _go_build(name: str, package: str, work: Path, *, linker: str) -> None:
         cwd=work,
         env=_environment(),
     )
-    unfinished.replace(layout.BINARIES / name)
+    _keep(unfinished, name)
 
 
 def _version_flags() -> str:
@@ -160,7 +215,10 @@ def _version_flags() -> str:
         "gitCommit": "unknown",
         "buildDate": "2026-01-01T00:00:00Z",
     }
-    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return _linked(("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"), values)
+
+
+def _linked(packages: tuple[str, ...], values: dict[str, str]) -> str:
     return " ".join(f"-X {package}.{key}={value}" for package in packages for key, value in values.items())
 
 
