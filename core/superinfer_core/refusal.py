@@ -75,7 +75,7 @@ class Refusal:
     """Why a request was not served, with what a client needs to ask for something that would be.
 
     `predicted_ms`, `required_ms` and `tightest_ms` are of `metric`; they are None where no deadline was
-    involved.
+    involved. `retry` is False where the very same request must not be sent again.
     """
 
     code: RefusalCode
@@ -88,3 +88,4 @@ class Refusal:
     feasible_when_idle: bool | None = None
     retry_after_ms: float | None = None
     harm: bool = False
+    retry: bool = True

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from superinfer_core.contract.resolution import Resolution
+from superinfer_core.failover.blame import BlamePolicy
 from superinfer_core.failover.retry import RetryPolicy
 from superinfer_ingress.access_log import access_line
 from superinfer_ingress.app import Application
@@ -82,7 +83,8 @@ class Ingress:
             resumption=Resumption(
                 self._fleet,
                 placement,
-                policy=RetryPolicy(config.resume.attempts, config.resume.within * 1000.0),
+                policy=RetryPolicy(config.resume.within * 1000.0),
+                blame=BlamePolicy.of(config.resume.attempts),
                 clock_ms=_monotonic_ms,
                 counted=self._metrics.resumed,
             ),

@@ -28,11 +28,12 @@ from superinfer_ingress.http.body import ClientGone, ParsedBody, check_length, p
 from superinfer_ingress.http.errors import HeaderList, Refused, error_event, refused, status_of
 from superinfer_ingress.http.exchange import Exchange
 from superinfer_ingress.inflight import Ending, InFlight
+from superinfer_ingress.journey import Journey
 from superinfer_ingress.ledger import LedgerBudget
 from superinfer_ingress.placement import Placement, Work
 from superinfer_ingress.reach import Reach
 from superinfer_ingress.record import Charge, Record, Served
-from superinfer_ingress.resumption import Journey, Resumption
+from superinfer_ingress.resumption import Resumption
 
 FindAsker = Callable[[Exchange], Awaitable[Asker]]
 """Who sent a request, by its key; raises Refused where that is not good enough."""

@@ -64,10 +64,12 @@ class ResumeSettings(_Settings):
     """What happens to a request whose executor is lost."""
 
     attempts: int = Field(default=4, ge=0, le=100)
-    """Failures in a row without one new token after which it is given up. 0: never goes on elsewhere."""
-    within: Seconds = 60.0
-    """Seconds one interruption may last while no executor can take the request. A late answer is worth more
-    than a broken stream, so a deadline that has passed does not end it."""
+    """Engines in a row that may end while they have it and before they gave a token of it; with one more it
+    is given up, since it may be what ends them. 0: never goes on elsewhere."""
+    within: Seconds = 180.0
+    """Seconds one interruption may last while no executor can take the request: long enough for an engine to
+    start again. A late answer is worth more than a broken stream, so a deadline that has passed does not end
+    that."""
 
 
 class KubernetesSettings(_Settings):

@@ -67,6 +67,7 @@ class InFlight:
         "_resuming",
         "_waiter",
         "attempt",
+        "begun",
         "decision",
         "ending",
         "executor",
@@ -90,6 +91,8 @@ class InFlight:
         self.writer = writer
         self.stream = stream
         self.attempt = 0
+        self.begun = False
+        """Its engine has been given the current attempt; taken for granted of the first."""
         self.executor: Executor | None = None
         self.ledger = RequestLedger(budget)
         self.decision: Decision | None = None
@@ -161,6 +164,7 @@ class InFlight:
         """A new attempt on `executor`; outputs of earlier ones are ignored from here on."""
         self.attempt += 1
         self.executor = executor
+        self.begun = self.attempt == 1
         self.decision = None
         self.interruption = None
         self.leaves = False
@@ -248,7 +252,7 @@ class InFlight:
         """The current attempt is over, the request is not: whoever waits on it takes it elsewhere."""
         if self.ending is not None or self.interruption is not None:
             return
-        self.interruption = Interruption(cause, why, now_ms)
+        self.interruption = Interruption(cause, why, now_ms, self.begun)
         self.leaves = False
         if self.executor is not None:
             self.executor.cancel(self)

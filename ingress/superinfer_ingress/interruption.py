@@ -27,11 +27,12 @@ CAUSES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """An attempt that ended before its request."""
+    """An attempt that ended before its request; `begun`: an engine had been given it."""
 
     cause: Cause
     why: str
     at_ms: float
+    begun: bool
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
 Promises: the client's answer stays one answer, with one id, and every token once; a request is taken where
 `core.failover.choose` says, from the tokens in its ledger; what cannot go on exactly starts over while the
-client has nothing of it, and else ends with `not_resumable`; a request that fails again and again without a
-new token is given up, since it may be the cause.
+client has nothing of it, and else ends with `not_resumable`; one that engine after engine ends under, without
+a new token, is tried where no other such request is, and then given up, as `core.failover.blame` says.
 Concurrency: runs on the task of its request; the client's leaving ends it at once.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final
 
+from superinfer_core.failover.blame import BlamePolicy
 from superinfer_core.failover.choice import Candidate, choose, next_deadline_in_ms
 from superinfer_core.failover.retry import RetryPolicy
 from superinfer_core.refusal import Refusal, RefusalCode
@@ -21,6 +22,7 @@ from superinfer_ingress.executors.fleet import Fleet
 from superinfer_ingress.executors.link import ExecutorLink
 from superinfer_ingress.inflight import InFlight
 from superinfer_ingress.interruption import Cause, Interruption, Resume
+from superinfer_ingress.journey import Journey, Trials
 from superinfer_ingress.placement import ELSEWHERE_MAY_HELP, Placement, Work
 
 _log = logging.getLogger("superinfer.ingress.resumption")
@@ -29,7 +31,8 @@ _LOOK_AGAIN_S: Final = 0.5
 """How often a request on an executor that drains looks for another."""
 _SUSPECT_MS: Final = 1000.0
 """How long an engine that just failed a request is left alone, even where there is no other."""
-_MOST_HOLDERS: Final = 8
+_TRIAL_LOOK_S: Final = 0.02
+"""How often a suspect looks whether another one's trial is over: that takes as long as a first token."""
 
 Done = Callable[[InFlight], bool]
 
@@ -43,16 +46,19 @@ class Resumption:
         placement: Placement,
         *,
         policy: RetryPolicy,
+        blame: BlamePolicy,
         clock_ms: Callable[[], float],
         counted: Callable[[Cause, str], None],
     ) -> None:
         self._fleet = fleet
         self._placement = placement
         self._policy = policy
+        self._blame = blame
+        self._trials = Trials()
         self._clock_ms = clock_ms
         self._counted = counted
 
-    async def until(self, journey: "Journey", done: Done) -> None:
+    async def until(self, journey: Journey, done: Done) -> None:
         """Return once `done(request)` or the request has ended, taking it elsewhere as often as needed."""
         request = journey.request
         while request.ending is None:
@@ -72,18 +78,20 @@ class Resumption:
             self._fleet.is_fresh(link) for link in links if link is not request.executor
         )
 
-    async def _go_on(self, journey: "Journey", cut: Interruption) -> None:
+    async def _go_on(self, journey: Journey, cut: Interruption) -> None:
         """One new attempt that was taken, or the end of the request."""
         request = journey.request
         journey.cut(cut)
-        refusal = self._prepare(request, cut)
-        looks = 0
+        if self._blame.suspicious(journey.blame):
+            self._trials.note(journey.engine)
+        refusal = self._prepare(request, cut) or self._condemned(journey, cut)
+        looks, since_ms = 0, cut.at_ms
         while refusal is None and request.ending is None:
-            waited_ms = self._clock_ms() - cut.at_ms
-            if self._policy.gives_up(failures_in_a_row=journey.failures, waited_ms=waited_ms):
-                refusal = _given_up(cut, journey.failures, waited_ms)
+            now_ms = self._clock_ms()
+            if self._policy.gives_up(now_ms - since_ms):
+                refusal = self._waited_in_vain(cut, now_ms - since_ms)
                 break
-            taken = await self._try(journey, cut, waited_ms)
+            taken = await self._try(journey, cut, now_ms - since_ms)
             if taken is True:
                 self._counted(cut.cause, "resumed" if request.ledger.tokens else "restarted")
                 return
@@ -91,15 +99,46 @@ class Resumption:
                 refusal = taken
                 break
             looks += 1
-            await request.wait(_over, self._policy.pause_ms(looks) / 1000.0)
+            if self._waits_for_a_trial(journey):
+                await request.wait(_over, _TRIAL_LOOK_S)
+                since_ms += self._clock_ms() - now_ms  # an executor is there: this is no time without one
+            else:
+                await request.wait(_over, self._policy.pause_ms(looks) / 1000.0)
         if request.ending is None and refusal is not None:
             _log.warning("request %s cannot go on: %s", request.request_id, refusal.message)
             self._counted(cut.cause, refusal.code.value)
             request.give_up(refusal)
 
+    def _condemned(self, journey: Journey, cut: Interruption) -> Refusal | None:
+        """The refusal of a request that engine after engine ended under."""
+        blame = journey.blame
+        if not self._blame.condemns(blame, unexplained=journey.unexplained(self._fleet.links, self._trials)):
+            return None
+        lost = f", and {blame.losses} executors were lost under it" if blame.losses else ""
+        return Refusal(
+            RefusalCode.ENGINE_FAILED,
+            f"{cut.why}; given up: {blame.deaths} engines in a row ended while they had this request and"
+            f" before they gave a token of it{lost} (resume.attempts: {self._blame.deaths}). It may be what"
+            " ends them: change it before you ask again",
+            retry=False,
+        )
+
+    def _waited_in_vain(self, cut: Interruption, waited_ms: float) -> Refusal:
+        return Refusal(
+            RefusalCode.ENGINE_FAILED,
+            f"{cut.why}; given up after {waited_ms / 1000.0:.1f} s in which no executor could take it"
+            f" (resume.within: {self._policy.within_ms / 1000.0:g}): ask again",
+        )
+
+    def _waits_for_a_trial(self, journey: Journey) -> bool:
+        """Whether it would be tried now if another suspect were not."""
+        return self._blame.alone(journey.blame) and any(
+            self._trials.busy(link.name) and self._fleet.is_fresh(link) for link in self._links(journey.work)
+        )
+
     def _prepare(self, request: InFlight, cut: Interruption) -> Refusal | None:
         """Make sure that going on is exact; the refusal where it cannot be."""
-        if self._policy.attempts == 0:
+        if self._blame.deaths == 0:
             cannot = cut.cause is Cause.CANNOT_RESUME
             return Refusal(RefusalCode.NOT_RESUMABLE if cannot else RefusalCode.ENGINE_FAILED, cut.why)
         if _continues(request) and cut.cause is not Cause.CANNOT_RESUME:
@@ -114,7 +153,7 @@ class Resumption:
             f"{cut.why}; it cannot go on exactly elsewhere, and part of the answer was sent: ask again",
         )
 
-    async def _try(self, journey: "Journey", cut: Interruption, waited_ms: float) -> bool | Refusal:
+    async def _try(self, journey: Journey, cut: Interruption, waited_ms: float) -> bool | Refusal:
         """True: it runs somewhere. False: not yet. A refusal: never."""
         request, work, slo = journey.request, journey.work, journey.slo
         links = {link.name: link for link in self._links(work)}
@@ -131,13 +170,16 @@ class Resumption:
             )
             for link in links.values()
         ]
-        chosen = choose(candidates, self._remaining_ms(request, work, slo, now_ms))
+        alone = self._blame.alone(journey.blame)
+        chosen = choose(candidates, self._remaining_ms(request, work, slo, now_ms), alone=alone)
         if chosen is None or chosen.available_in_ms > 0 or (chosen.suspect and waited_ms < _SUSPECT_MS):
             return False
         link = links[chosen.executor]
         addresses = [links[name].settings.address for name in holders if name in links]
         resume = Resume(cut.cause, journey.left, link.name, cut.at_ms, now_ms, request.ledger.tokens, tokens)
         journey.begins(link)
+        if alone:
+            self._trials.begin(link.name, journey)
         request.resumes_with(resume)
         refusal = await self._placement.resume(
             request, work, slo, link, holders=addresses, work_ms=chosen.recompute_ms
@@ -170,6 +212,7 @@ class Resumption:
             holds_checkpoint=holds,
             requests=len(link.requests),
             suspect=suspect,
+            on_trial=self._trials.busy(link.name),
         )
 
     @staticmethod
@@ -183,54 +226,6 @@ class Resumption:
             itl_ms=slo.itl_ms,
             e2e_ms=slo.e2e_ms,
         )
-
-
-class Journey:
-    """A request, what it was promised, where it has been, and what speaks against going back there."""
-
-    def __init__(self, request: InFlight, work: Work, slo: RequestSlo) -> None:
-        self.request = request
-        self.work = work
-        self.slo = slo
-        self._tokens = -1
-        self._failed: dict[str, str] = {}
-        self._generation = _generation(request.executor)
-        self._holders: list[str] = []
-        self._copies: set[str] = set()
-        self.failures = 0
-        self.left = ""
-
-    def cut(self, cut: Interruption) -> None:
-        """It was interrupted on the executor it had."""
-        executor = self.request.executor
-        assert isinstance(executor, ExecutorLink)
-        self.left = executor.name
-        if cut.cause not in (Cause.EXECUTOR_LOST, Cause.CANNOT_RESUME):
-            self._failed[executor.name] = self._generation
-        if cut.cause is not Cause.HANDED_OVER:
-            tokens = self.request.ledger.tokens
-            self.failures = 1 if tokens > self._tokens else self.failures + 1
-            self._tokens = tokens
-        # Its own sidecar first: it outlives its engine, and has what was not copied yet.
-        latest = list(dict.fromkeys((executor.name, *executor.checkpoint_peers)))
-        self._copies.update(latest if executor.checkpoint_peers else ())
-        self._holders = [*latest, *(name for name in self._holders if name not in latest)][:_MOST_HOLDERS]
-
-    def begins(self, link: ExecutorLink) -> None:
-        """It goes on there."""
-        self._generation = _generation(link)
-
-    def suspects(self, link: ExecutorLink) -> bool:
-        """Whether it failed this request and is still the same engine."""
-        return self._failed.get(link.name) == _generation(link)
-
-    def copied_to(self, link: ExecutorLink) -> bool:
-        """Whether it is known to keep checkpoints of the request."""
-        return link.name in self._copies
-
-    def holders(self, links: dict[str, ExecutorLink]) -> list[str]:
-        """Executors that may hold its blocks and can be asked, the latest first."""
-        return [name for name in self._holders if name in links and links[name].connected]
 
 
 class _Needs:
@@ -250,11 +245,6 @@ class _Needs:
         )
 
 
-def _generation(executor: object) -> str:
-    engine = executor.engine if isinstance(executor, ExecutorLink) else None
-    return "" if engine is None else engine.generation
-
-
 def _exact(request: InFlight) -> bool:
     """Whether its delivered tokens can be taken up elsewhere."""
     return request.resumable and request.ledger.resumable
@@ -267,10 +257,3 @@ def _continues(request: InFlight) -> bool:
 
 def _over(request: InFlight) -> bool:
     return request.ending is not None
-
-
-def _given_up(cut: Interruption, failures: int, waited_ms: float) -> Refusal:
-    return Refusal(
-        RefusalCode.ENGINE_FAILED,
-        f"{cut.why}; given up after {failures} failures in a row and {waited_ms / 1000.0:.1f} s: ask again",
-    )

@@ -135,18 +135,6 @@ def test_many_requests_at_once_all_go_on(rig, kit, pair):
     ingress.idle()
 
 
-def test_a_request_that_brings_engines_down_is_given_up(rig, kit):
-    # Its prompt takes several steps, and no engine survives the first one.
-    dying = {"max_num_batched_tokens": 16, "die_after_steps": 1}
-    executors = [rig.executor(**dying) for _ in range(3)]
-    ingress = rig.ingress(executors, resume={"attempts": 2, "within": 60})
-    kit.until(lambda: ingress.metric("superinfer_executor_serving") == 3, "all executors")
-    answer = ingress.chat(100, stream=True, words="long " * 100)
-    error = answer.json()["error"]
-    assert (answer.status_code, error["code"]) == (502, "engine_failed")
-    assert "3 failures in a row" in error["message"]
-
-
 def test_a_drained_executor_hands_its_requests_over(rig, kit, pair):
     ingress = rig.ingress(pair)
     kit.until(lambda: ingress.metric("superinfer_executor_serving") == 2, "both executors")

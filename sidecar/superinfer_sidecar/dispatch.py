@@ -127,4 +127,6 @@ class Dispatcher:
         if request.first_token_ms is not None:
             slo.since_first_token_ms = max(0.0, now_ms - request.first_token_ms)
         engine.submit(request.submit)
+        if request.attempt > 1:
+            request.owner.begun(request.request_id, request.attempt)
         request.submit = _HANDED_OVER

@@ -32,6 +32,7 @@ class IngressLink(Outbox):
         super().__init__(_CALM_PER_S)
         self._limit_bytes = limit_bytes
         self._decisions: list[sidecar_pb2.Decision] = []
+        self._begun: list[sidecar_pb2.Begun] = []
         self._pieces: list[bytes] = []
         self._pending_bytes = 0
         self._load = b""
@@ -43,6 +44,11 @@ class IngressLink(Outbox):
     def decide(self, decision: sidecar_pb2.Decision) -> None:
         """Answer a submit."""
         self._decisions.append(decision)
+        self._grow(64)
+
+    def begun(self, request_id: str, attempt: int) -> None:
+        """Tell that the engine has been given this attempt."""
+        self._begun.append(sidecar_pb2.Begun(request_id=request_id, attempt=attempt))
         self._grow(64)
 
     def frame(self, frame: work_pb2.Frame) -> None:
@@ -72,12 +78,13 @@ class IngressLink(Outbox):
         """All of it in one message. Frames follow each other: merging them appends their outputs."""
         pieces, self._pieces = self._pieces, []
         head = b""
-        if self._decisions or self._info is not None:
-            message = sidecar_pb2.FromSidecar(decisions=self._decisions)
+        if self._decisions or self._begun or self._info is not None:
+            message = sidecar_pb2.FromSidecar(decisions=self._decisions, begun=self._begun)
             if self._info is not None:
                 message.info.CopyFrom(self._info)
             head = message.SerializeToString()
             self._decisions.clear()
+            self._begun.clear()
             self._info = None
         self._pending_bytes = 0
         load, self._load = self._load, b""

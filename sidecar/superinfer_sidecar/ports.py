@@ -35,6 +35,9 @@ class IngressPort(Protocol):
     def decide(self, decision: sidecar_pb2.Decision) -> None:
         """Answer a submit."""
 
+    def begun(self, request_id: str, attempt: int) -> None:
+        """Tell that the engine has been given this attempt."""
+
     def frame(self, frame: work_pb2.Frame) -> None:
         """Send output made or picked out here."""
 

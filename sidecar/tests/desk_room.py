@@ -47,6 +47,10 @@ class FakeEngine:
 class FakeIngress:
     decisions: list[sidecar_pb2.Decision] = field(default_factory=list)
     outputs: list[work_pb2.Output] = field(default_factory=list)
+    begun_attempts: list[tuple[str, int]] = field(default_factory=list)
+
+    def begun(self, request_id: str, attempt: int) -> None:
+        self.begun_attempts.append((request_id, attempt))
 
     def decide(self, decision: sidecar_pb2.Decision) -> None:
         self.decisions.append(decision)

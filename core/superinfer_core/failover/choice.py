@@ -5,7 +5,7 @@ it, one that holds the request's checkpoints comes first, since its copy spares 
 then the one that speaks soonest, recomputing what has to be recomputed; then the emptiest; then by name, so
 that the answer is one and the same for equal facts. Where no deadline can be kept, the soonest wins. An
 executor that is away counts with the time it is expected to take to come back, and not at all where nobody
-knows. Pure.
+knows. One that failed the request, or tries another that may bring it down, comes last. Pure.
 """
 
 from collections.abc import Iterable
@@ -29,6 +29,7 @@ class Candidate:
         holds_checkpoint: it can restore the request's blocks instead.
         requests: how many it has from here already.
         suspect: it failed this very request a moment ago, and has not been replaced since.
+        on_trial: it has a request that may be what brings engines down, and is tried alone.
     """
 
     executor: str
@@ -38,6 +39,7 @@ class Candidate:
     holds_checkpoint: bool = False
     requests: int = 0
     suspect: bool = False
+    on_trial: bool = False
 
     @property
     def next_token_in_ms(self) -> float:
@@ -46,15 +48,22 @@ class Candidate:
         return self.available_in_ms + self.backlog_ms + self.recompute_ms * share
 
 
-def choose(candidates: Iterable[Candidate], remaining_ms: float = inf) -> Candidate | None:
+def choose(
+    candidates: Iterable[Candidate], remaining_ms: float = inf, *, alone: bool = False
+) -> Candidate | None:
     """The executor to go on with; None where nobody is there and nobody is known to come back.
 
     Args:
         candidates: what is known of each.
         remaining_ms: until the request's next deadline; infinite without one, negative when it has passed.
+        alone: it must not go where another request is on trial; others only avoid it.
     """
-    possible = [candidate for candidate in candidates if candidate.available_in_ms < inf]
-    trusted = [candidate for candidate in possible if not candidate.suspect]
+    possible = [
+        candidate
+        for candidate in candidates
+        if candidate.available_in_ms < inf and not (alone and candidate.on_trial)
+    ]
+    trusted = [candidate for candidate in possible if not (candidate.suspect or candidate.on_trial)]
     return min(trusted or possible, key=lambda candidate: _order(candidate, remaining_ms), default=None)
 
 

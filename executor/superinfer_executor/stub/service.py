@@ -71,6 +71,8 @@ class StubEngine(engine_pb2_grpc.EngineServicer):
                 for cancel in message.cancels:
                     batch.cancel(cancel)
                 for submit in message.submits:
+                    if self._settings.die_on and self._settings.die_on.encode() in submit.body:
+                        self._die()
                     batch.submit(submit)
                 if batch.busy:
                     idle.clear()

@@ -12,7 +12,7 @@ class StubSettings:
 
     A step takes step_ms + seq_ms for every decoding sequence + prefill_ms_per_token for every prompt token.
     `eos_after` is where generation stops by itself unless the request says ignore_eos (0: never).
-    Faults count engine steps from the start of the process; 0 switches a fault off.
+    Faults count engine steps from the start of the process; 0, or no text, switches a fault off.
     """
 
     socket: Path
@@ -28,6 +28,7 @@ class StubSettings:
     eos_after: int = 64
     grace_s: float = 30.0
     die_after_steps: int = 0
+    die_on: str = ""
     hang_after_steps: int = 0
     slow_after_steps: int = 0
     slow_factor: float = 10.0
@@ -60,6 +61,7 @@ _HELP = {
     "eos_after": "tokens after which generation stops by itself, 0 for never",
     "grace_s": "time to finish running requests after SIGTERM",
     "die_after_steps": "fault: SIGKILL itself after this many steps",
+    "die_on": "fault: SIGKILL itself when it is given a request whose body has this text in it",
     "hang_after_steps": "fault: stop stepping after this many steps",
     "slow_after_steps": "fault: multiply step times by --slow-factor after this many steps",
     "slow_factor": "see --slow-after-steps",

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from superinfer_core.prediction.step_model import StepModel
 from superinfer_ingress.config import ExecutorSettings
 from superinfer_ingress.executors.identity import Identity
-from superinfer_ingress.executors.outages import Outages
+from superinfer_ingress.executors.outages import EngineEnds, Outages
 from superinfer_ingress.inflight import InFlight
 from superinfer_proto.duplex import DuplexCall, open_call
 from superinfer_proto.processes import is_ending
@@ -56,6 +56,7 @@ class ExecutorLink:
         self.requests: dict[str, InFlight] = {}
         self.reconnects = 0
         self.outages = Outages()
+        self.ends = EngineEnds()
         self.checkpoint_peers: tuple[str, ...] = ()
         """Executors that hold copies of this one's checkpoints, as it said last; kept when it is gone."""
         self._peers: sidecar_pb2.PeerList | None = None
@@ -216,6 +217,10 @@ class ExecutorLink:
                 request.on_decision(decision)
                 if not decision.admitted:
                     requests.pop(decision.request_id, None)
+        for begun in message.begun:
+            request = requests.get(begun.request_id)
+            if request is not None and request.attempt == begun.attempt:
+                request.begun = True
         if message.HasField("frame"):
             for output in message.frame.outputs:
                 request = requests.get(output.request_id)
@@ -233,6 +238,7 @@ class ExecutorLink:
         self.load = load
         self.checkpoint_peers = tuple(load.checkpoint_peers) or self.checkpoint_peers
         self.outages.note(now_ms, serving=self.serving)
+        self.ends.note(now_ms, load.generation, asked_to=load.draining or self.leaving)
         self.reported_ms = now_ms
         self.sent_since_report_ms = 0.0
         if len(load.step_model) == _COEFFICIENTS:
@@ -252,6 +258,7 @@ class ExecutorLink:
         self.load = None
         now_ms = monotonic() * 1000.0
         self.outages.note(now_ms, serving=False)
+        self.ends.stream_broke()
         self._submits.clear()
         self._cancels.clear()
         lost = list(self.requests.values())

@@ -1,10 +1,12 @@
-"""How long an executor is usually away, learned from the times it was. Owned by the event loop."""
+"""How long an executor is usually away, and which of its engines ended. Owned by the event loop."""
 
+from collections import deque
 from math import inf
 from typing import Final
 
 _MEMORY: Final = 0.5
 """Weight of the newest outage."""
+_LATEST: Final = 32
 
 
 class Outages:
@@ -33,3 +35,33 @@ class Outages:
         if self._mean_ms is None:
             return inf
         return max(0.0, self._since_ms + self._mean_ms - now_ms)
+
+
+class EngineEnds:
+    """Engines of one executor that ended without being asked to, by what its load reports say.
+
+    When the stream breaks nothing is known of the engine: it may live on under a new sidecar, and then the
+    same generation comes back.
+    """
+
+    __slots__ = ("_before", "_generation", "latest")
+
+    def __init__(self) -> None:
+        self._generation = ""
+        self._before = ""
+        self.latest: deque[tuple[float, str]] = deque(maxlen=_LATEST)
+        """(when it was noticed, generation)."""
+
+    def note(self, now_ms: float, generation: str, *, asked_to: bool) -> None:
+        """A report says that this engine serves; empty: none does."""
+        if generation == self._generation:
+            return
+        ended, self._generation = self._generation, generation
+        if generation:
+            ended, self._before = ended or self._before, ""
+        if ended and ended != generation and not asked_to:
+            self.latest.append((now_ms, ended))
+
+    def stream_broke(self) -> None:
+        """Whatever served may or may not go on."""
+        self._before, self._generation = self._generation or self._before, ""

@@ -107,7 +107,7 @@ def error_event(refusal: Refusal) -> bytes:
 def error_headers(refusal: Refusal) -> HeaderList:
     """Headers that tell an SDK whether and when to retry."""
     headers: HeaderList = [(b"content-type", b"application/json")]
-    if refusal.code is RefusalCode.SLO_INFEASIBLE:
+    if refusal.code is RefusalCode.SLO_INFEASIBLE or not refusal.retry:
         headers.append((b"x-should-retry", b"false"))
         return headers
     if refusal.code is RefusalCode.UNAUTHORIZED:

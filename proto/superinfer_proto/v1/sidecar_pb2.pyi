@@ -46,16 +46,26 @@ class Hello(_message.Message):
     def __init__(self, ingress_id: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class FromSidecar(_message.Message):
-    __slots__ = ("info", "decisions", "frame", "load")
+    __slots__ = ("info", "decisions", "frame", "load", "begun")
     INFO_FIELD_NUMBER: _ClassVar[int]
     DECISIONS_FIELD_NUMBER: _ClassVar[int]
     FRAME_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
     info: ExecutorInfo
     decisions: _containers.RepeatedCompositeFieldContainer[Decision]
     frame: _work_pb2.Frame
     load: LoadReport
-    def __init__(self, info: _Optional[_Union[ExecutorInfo, _Mapping]] = ..., decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ..., frame: _Optional[_Union[_work_pb2.Frame, _Mapping]] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ...) -> None: ...
+    begun: _containers.RepeatedCompositeFieldContainer[Begun]
+    def __init__(self, info: _Optional[_Union[ExecutorInfo, _Mapping]] = ..., decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ..., frame: _Optional[_Union[_work_pb2.Frame, _Mapping]] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ..., begun: _Optional[_Iterable[_Union[Begun, _Mapping]]] = ...) -> None: ...
+
+class Begun(_message.Message):
+    __slots__ = ("request_id", "attempt")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    attempt: int
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class ExecutorInfo(_message.Message):
     __slots__ = ("executor", "engine")
