@@ -19,6 +19,7 @@ from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.core.exceptions import ConfigError
 
 from superinfer_kube.errors import KubeConfigError, KubeError, Unavailable, error_from_status
+from superinfer_kube.nesting import decode_json
 from superinfer_kube.resources import Resource
 
 Document = dict[str, Any]
@@ -30,7 +31,6 @@ APPLY: Final = "application/apply-patch+yaml"
 MERGE: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ class KubeClient:
             )
             if response.is_error:
                 raise _refusal(response, what)
-            document = _decode(response.content)
+            document = decode_json(response.content)
         if not isinstance(document, dict):
             msg = "the API server answered with something that is not an object"
             raise KubeError(msg, what=what)
@@ -263,7 +263,7 @@ def _as_kube_errors(what: str) -> Any:
 
 def _refusal(response: httpx2.Response, what: str) -> KubeError:
     try:
-        document = _decode(response.content)
+        document = decode_json(response.content)
     except msgspec.DecodeError:
         document = None
     return error_from_status(

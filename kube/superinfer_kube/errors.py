@@ -62,6 +62,17 @@ class Unavailable(KubeError):
         """What the server asked for; 0 where it did not."""
 
 
+def refuses_object(error: KubeError) -> bool:
+    """Whether the server will not take an object as long as people leave things as they are.
+
+    A right or a field that is missing, a quota, a policy, or a webhook that has to be asked and is away.
+    """
+    if isinstance(error, Forbidden | Invalid):
+        return error.status != _UNAUTHENTICATED
+    return error.reason == "InternalError" and "webhook" in error.message
+
+
+_UNAUTHENTICATED: Final = 401
 _BY_STATUS: Final[Mapping[int, type[KubeError]]] = {
     400: Invalid,
     401: Forbidden,

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from superinfer_kube.client import Document, KubeClient, selected
 from superinfer_kube.errors import Forbidden, Gone, KubeError, NotFound, Unavailable, error_from_status
+from superinfer_kube.nesting import decode_json
 from superinfer_kube.resources import Resource
 
 _log = logging.getLogger("superinfer.kube")
@@ -232,7 +233,7 @@ class Informer(Generic[T]):
         kind = ChangeKind.ADDED if former is None else ChangeKind.MODIFIED
         try:
             parsed = self._parse(document)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             _log.warning("%s %s cannot be read: %s", self.resource.plural, key, error)
             self._objects.pop(key, None)
             yield Change(kind, key, None, document, problem=str(error), former=before)
@@ -279,7 +280,7 @@ _KINDS: Final[Mapping[str, ChangeKind | None]] = {
 def _event(line: bytes, what: str) -> tuple[ChangeKind | None, Document]:
     """Kind (None for a bookmark) and object of one line of a watch."""
     try:
-        event = msgspec.json.decode(line)
+        event = decode_json(line)
         document = event["object"]
         if event["type"] == "ERROR":
             raise error_from_status(int(document.get("code", 500)), document, what=f"watch {what}")

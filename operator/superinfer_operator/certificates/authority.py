@@ -1,8 +1,9 @@
 """The authority that signs every pod's certificate, and its rotation without a gap.
 
 A new authority is first announced (in everybody's `ca.crt`), then signs, and the old one stays trusted until
-it ends. `next_authority` is a function of what the Secret holds and the time: calling it again changes
-nothing, whatever call the last one died in. Concurrency: none; only keys are random.
+it ends. That goes for one that was lost, too: whom pods trusted is still trusted, and what it signed is kept
+until everybody knows the new one. `next_authority` is a function of what the Secret holds and the time:
+calling it again changes nothing, whatever call the last one died in. Concurrency: none; only keys are random.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,13 @@ from typing import Final
 
 from cryptography import x509
 
-from superinfer_operator.certificates.issuing import Pair, read_certificate, read_pair, self_signed
+from superinfer_operator.certificates.issuing import (
+    Pair,
+    each_certificate,
+    read_certificate,
+    read_pair,
+    self_signed,
+)
 from superinfer_operator.certificates.terms import Terms, is_due
 
 CERT_ITEM: Final = "tls.crt"
@@ -30,7 +37,7 @@ class Authority:
     Attributes:
         signer: signs certificates now.
         successor: announced, signs later; None while none is needed.
-        previous: PEM of the authority before; trusted until it ends.
+        previous: PEM of the authority before, or of those a lost one had announced; trusted until they end.
         bundle: PEM of everything a peer must trust.
     """
 
@@ -50,12 +57,21 @@ class Authority:
         return items
 
 
-def next_authority(items: Mapping[str, bytes] | None, now: datetime, terms: Terms) -> Authority:
-    """The authority from now on; `items` of the Secret as it is, None or unreadable for a new one."""
+def next_authority(
+    items: Mapping[str, bytes] | None, now: datetime, terms: Terms, *, trusted: bytes = b""
+) -> Authority:
+    """The authority from now on.
+
+    Args:
+        items: of the Secret as it is; None or unreadable for a new one.
+        now: the time.
+        terms: lives.
+        trusted: PEM of the authorities that pods trust, for a new one that has to follow a lost one.
+    """
     held = items or {}
     signer = read_pair(held.get(CERT_ITEM), held.get(KEY_ITEM))
     if signer is None or read_certificate(signer.cert).not_valid_after_utc <= now:
-        return _complete(self_signed(now, terms.authority), None, b"", now)
+        return _complete(self_signed(now, terms.authority), None, trusted, now)
     successor = read_pair(held.get(_NEXT_CERT), held.get(_NEXT_KEY))
     previous = held.get(_PREVIOUS_CERT, b"")
     life = read_certificate(signer.cert)
@@ -73,14 +89,15 @@ def _announced_long_enough(successor: Pair, signer: x509.Certificate, now: datet
 
 
 def _complete(signer: Pair, successor: Pair | None, previous: bytes, now: datetime) -> Authority:
-    if previous and _ended(previous, now):
-        previous = b""
+    previous = b"".join(one for one in each_certificate(previous) if not _ended(one, now))
     trusted = [signer.cert, *([successor.cert] if successor is not None else []), *filter(None, [previous])]
     return Authority(signer, successor, previous, b"".join(trusted))
 
 
+def is_known(authority: Authority, now: datetime, terms: Terms) -> bool:
+    """Whether its signer was announced long enough for every peer to have heard of it."""
+    return now >= read_certificate(authority.signer.cert).not_valid_before_utc + terms.announce
+
+
 def _ended(pem: bytes, now: datetime) -> bool:
-    try:
-        return read_certificate(pem).not_valid_after_utc <= now
-    except ValueError:
-        return True
+    return read_certificate(pem).not_valid_after_utc <= now

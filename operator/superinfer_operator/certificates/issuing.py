@@ -79,6 +79,14 @@ def read_certificate(pem: bytes) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pem)
 
 
+def each_certificate(pem: bytes) -> list[bytes]:
+    """Every certificate of a PEM text by itself; none where it cannot be read."""
+    try:
+        return [_pem(certificate) for certificate in x509.load_pem_x509_certificates(pem)]
+    except ValueError:
+        return []
+
+
 def read_pair(cert: bytes | None, key: bytes | None) -> Pair | None:
     """A stored pair, if both halves can be read and belong together."""
     if not cert or not key:

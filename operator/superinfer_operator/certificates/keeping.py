@@ -19,13 +19,16 @@ from superinfer_kube.errors import AlreadyExists, KubeError, NotFound
 from superinfer_kube.informer import Key
 from superinfer_kube.resources import SECRETS
 from superinfer_operator.certificates import Authority, Terms, next_authority, next_leaf
+from superinfer_operator.certificates.authority import BUNDLE_ITEM
 from superinfer_operator.placing.setup import PoolSetup
+from superinfer_operator.pools.refusals import Refusals
 from superinfer_operator.reconciling.clock import Now
 from superinfer_operator.reconciling.secrets import opaque_secret
-from superinfer_operator.reconciling.writing import Writer
+from superinfer_operator.reconciling.writing import OnRefusal, Writer
 from superinfer_operator.settings import OperatorSettings
 from superinfer_operator.watching.cluster import Cluster
 from superinfer_operator.watching.objects import SecretRecord, secret_record
+from superinfer_operator.watching.pools import PoolRecord
 
 _log = logging.getLogger("superinfer.operator")
 
@@ -35,18 +38,22 @@ LOOK_AGAIN_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A Secret there should be: whose certificate it holds, and to what object it belongs."""
+    """A Secret there should be: whose certificate it holds, and to what object and pool it belongs."""
 
     key: Key
     dns_name: str
     owner: Mapping[str, Any] | None = None
+    pool: PoolRecord | None = None
 
 
 class CertificateKeeper:
     """Issues and rotates."""
 
-    def __init__(self, cluster: Cluster, writer: Writer, settings: OperatorSettings) -> None:
+    def __init__(
+        self, cluster: Cluster, writer: Writer, settings: OperatorSettings, refusals: Refusals
+    ) -> None:
         self._cluster = cluster
+        self._refusals = refusals
         self._writer = writer
         self._settings = settings
         self._terms = Terms()
@@ -87,7 +94,7 @@ class CertificateKeeper:
         key = Key(self._cluster.namespace, labels.CA_SECRET)
         known = self._cluster.secrets.objects.get(key) or await self._read(key)
         held = dict(known.items) if known is not None else None
-        authority = next_authority(held, now.instant, self._terms)
+        authority = next_authority(held, now.instant, self._terms, trusted=self._trusted())
         if held == authority.items:
             return authority
         if known is not None and not known.managed:
@@ -104,6 +111,11 @@ class CertificateKeeper:
             return None
         return authority
 
+    def _trusted(self) -> bytes:
+        """Whom the ingress trusts, should the authority's own Secret be lost."""
+        known = self._cluster.secrets.objects.get(Key(self._cluster.namespace, labels.INGRESS_TLS_SECRET))
+        return known.items.get(BUNDLE_ITEM, b"") if known is not None else b""
+
     async def _keep_alone(self, wanted: _Wanted, authority: Authority, now: Now) -> None:
         try:
             await self._keep(wanted, authority, now)
@@ -116,14 +128,18 @@ class CertificateKeeper:
         if known is not None:
             self._foreign.pop(key, None)
             if self._was_good(key, known, authority, now):
+                self._settle(wanted)
                 return
         elif (at := self._foreign.get(key)) is not None:
             if now.seconds - at < LOOK_AGAIN_S:
                 return
             known = await self._read(key)
+        if self._held_off(wanted, now):
+            return
         if known is None:
             items = next_leaf(None, authority, wanted.dns_name, now.instant, self._terms)
-            created = await self._writer.create(SECRETS, opaque_secret(key, items, wanted.owner))
+            document = opaque_secret(key, items, wanted.owner)
+            created = await self._writer.create(SECRETS, document, self._refused(wanted, now))
             known = await self._read(key) if created is False else None
         if known is None:
             self._foreign.pop(key, None)
@@ -136,9 +152,25 @@ class CertificateKeeper:
         held = dict(known.items)
         items = next_leaf(held, authority, wanted.dns_name, now.instant, self._terms)
         if items != held or known.owner != uid:
-            await self._writer.apply(SECRETS, opaque_secret(key, items, wanted.owner))
+            document = opaque_secret(key, items, wanted.owner)
+            await self._writer.apply(SECRETS, document, self._refused(wanted, now))
         else:
             self._good[key] = (known, authority.bundle, now.seconds)
+            self._settle(wanted)
+
+    def _held_off(self, wanted: _Wanted, now: Now) -> bool:
+        return wanted.pool is not None and self._refusals.holds(wanted.pool, SECRETS.plural, now.seconds)
+
+    def _settle(self, wanted: _Wanted) -> None:
+        if wanted.pool is not None:
+            self._refusals.settle(wanted.pool, SECRETS.plural)
+
+    def _refused(self, wanted: _Wanted, now: Now) -> OnRefusal | None:
+        """What to do where a pool's Secret is not taken; the release's own is a failure of the round."""
+        pool = wanted.pool
+        if pool is None:
+            return None
+        return lambda error: self._refusals.note(pool, SECRETS.plural, error, now.seconds)
 
     def _was_good(self, key: Key, known: SecretRecord, authority: Authority, now: Now) -> bool:
         """Reading a certificate takes a millisecond; hundreds are not read in every round."""
@@ -159,4 +191,4 @@ def _of_pool(setup: PoolSetup) -> _Wanted | None:
         return None
     key = Key(record.namespace, labels.executor_tls_secret_name(record.name))
     name = labels.executor_tls_name(record.name, record.namespace)
-    return _Wanted(key, name, owner_reference(record.pool))
+    return _Wanted(key, name, owner_reference(record.pool), record)

@@ -28,6 +28,8 @@ class OperatorCollector(Collector):
         if self._runtime.leads:
             yield from self._pools()
             yield from self._contracts()
+            left_out = self._runtime.reconciler.keys_left_out
+            yield _gauge("api_keys_left_out", "API keys that do not work for want of room.", left_out)
 
     def _rounds(self) -> Iterable[Metric]:
         runtime, loop = self._runtime, self._runtime.loop

@@ -14,10 +14,13 @@ from superinfer_core.api.v1alpha1.chipletpool import ChipletShape
 from superinfer_core.placement import ExecutorPhase
 from superinfer_core.placement.claims import claim_spec
 from superinfer_core.pods.executor_pod import executor_labels
+from superinfer_kube.errors import KubeError
 from superinfer_kube.resources import RESOURCE_CLAIMS
+from superinfer_operator.pools.refusals import Refusals
 from superinfer_operator.reconciling.clock import Now
 from superinfer_operator.reconciling.writing import Writer
 from superinfer_operator.watching.pods import ExecutorPod
+from superinfer_operator.watching.pools import PoolRecord
 
 _log = logging.getLogger("superinfer.operator")
 
@@ -53,29 +56,41 @@ def resource_claim(pod: ExecutorPod) -> dict[str, Any]:
 class ClaimKeeper:
     """Makes claims that are missing."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, refusals: Refusals) -> None:
         self._writer = writer
+        self._refusals = refusals
         self._made: dict[str, Mapping[str, float]] = {}
         """When each waiting pod of a pool got its claim, by UID."""
 
-    async def keep(self, pool: str, pods: Iterable[ExecutorPod], now: Now) -> None:
+    async def keep(self, record: PoolRecord, pods: Iterable[ExecutorPod], now: Now) -> None:
         """Give every pod of a pool that waits its claim."""
-        before, after = self._made.pop(pool, {}), {}
-        for pod in pods:
-            if not needs_claim(pod):
-                continue
+        before, after = self._made.pop(record.key, {}), {}
+        waiting = [pod for pod in pods if needs_claim(pod)]
+        if not waiting:
+            self._refusals.settle(record, RESOURCE_CLAIMS.plural)
+        for pod in waiting:
             at = before.get(pod.uid)
             if at is not None and now.seconds - at < LOOK_AGAIN_S:
                 after[pod.uid] = at
-            elif await self._make(pod):
+            elif await self._make(pod, record, now):
                 after[pod.uid] = now.seconds
         if after:
-            self._made[pool] = after
+            self._made[record.key] = after
 
-    async def _make(self, pod: ExecutorPod) -> bool:
+    async def _make(self, pod: ExecutorPod, record: PoolRecord, now: Now) -> bool:
+        plural = RESOURCE_CLAIMS.plural
+        if self._refusals.holds(record, plural, now.seconds):
+            return False
         try:
             document = resource_claim(pod)
         except ValueError as error:
             _log.error("executor %s can have no claim: %s", pod.key, error)
             return True
-        return await self._writer.create(RESOURCE_CLAIMS, document) is not None
+
+        def refused(error: KubeError) -> None:
+            self._refusals.note(record, plural, error, now.seconds)
+
+        if await self._writer.create(RESOURCE_CLAIMS, document, refused) is None:
+            return False
+        self._refusals.settle(record, plural)
+        return True

@@ -14,7 +14,7 @@ from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND, Allocatio
 from superinfer_core.placement import Assignment, Ended, EndReason
 from superinfer_core.pods.beside import disruption_budget, executors_service
 from superinfer_core.pools.refused import Refused, refused_again
-from superinfer_kube.errors import Forbidden, Invalid
+from superinfer_kube.errors import KubeError
 from superinfer_kube.informer import Informer, Key
 from superinfer_kube.resources import CHIPLET_POOLS, POD_DISRUPTION_BUDGETS, SERVICES, Resource
 from superinfer_operator.placing.setup import PoolSetup
@@ -26,6 +26,7 @@ from superinfer_operator.pools.objects import (
     release_of_pool,
     with_new,
 )
+from superinfer_operator.pools.refusals import Refusals
 from superinfer_operator.pools.status import NO_OUTCOME, PoolOutcome, pool_status, same_status
 from superinfer_operator.reconciling.clock import Now
 from superinfer_operator.reconciling.events import About, EventType, Happening, condition_events
@@ -78,6 +79,7 @@ class _Inputs:
     pods: tuple[ExecutorPod, ...]
     outcome: PoolOutcome
     made: tuple[MadeObject | None, MadeObject | None]
+    refused: Refused | None
 
     def is_same(self, other: "_Inputs") -> bool:
         """Setups and pods are replaced when they change; the rest is small enough to compare."""
@@ -86,7 +88,7 @@ class _Inputs:
             and len(self.pods) == len(other.pods)
             and all(one is two for one, two in zip(self.pods, other.pods, strict=True))
             and self.outcome == other.outcome
-            and self.made == other.made
+            and (self.made, self.refused) == (other.made, other.refused)
         )
 
 
@@ -94,13 +96,19 @@ class PoolTender:
     """Does what pools need."""
 
     def __init__(
-        self, cluster: Cluster, writer: Writer, recorder: Recorder, settings: OperatorSettings
+        self,
+        cluster: Cluster,
+        writer: Writer,
+        recorder: Recorder,
+        settings: OperatorSettings,
+        refusals: Refusals,
     ) -> None:
         self._cluster = cluster
         self._writer = writer
         self._recorder = recorder
         self._settings = settings
-        self._claims = ClaimKeeper(writer)
+        self._refusals = refusals
+        self._claims = ClaimKeeper(writer, refusals)
         self._refused: dict[str, Refused] = {}
         self._rested: dict[str, _Inputs] = {}
         # What was written and its watch has yet to tell: the record it was written over, and what.
@@ -114,6 +122,8 @@ class PoolTender:
         if self._may_rest(work, inputs):
             return
         record, wrote = work.setup.record, bool(work.drain or work.delete)
+        if record.deleting or work.setup.demand is None:
+            self._refusals.forget(record)
         if record.deleting:
             self._refused.pop(record.key, None)
             if await self._let_go(record, pods, now):
@@ -121,14 +131,12 @@ class PoolTender:
         elif not await self._claim(work, pods):
             return
         if not record.deleting and record.pool is not None and work.setup.demand is not None:
-            wrote |= await self._keep(
-                SERVICES, self._cluster.services, executors_service(record.pool), record
-            )
-            budget = disruption_budget(record.pool)
-            wrote |= await self._keep(POD_DISRUPTION_BUDGETS, self._cluster.budgets, budget, record)
+            service, budget = executors_service(record.pool), disruption_budget(record.pool)
+            wrote |= await self._keep(SERVICES, self._cluster.services, service, record, now)
+            wrote |= await self._keep(POD_DISRUPTION_BUDGETS, self._cluster.budgets, budget, record, now)
             wrote |= await self._create(work, pods, now)
             if work.setup.demand.allocation is Allocation.DRA:
-                await self._claims.keep(record.key, self._cluster.executors_of(record.key), now)
+                await self._claims.keep(record, self._cluster.executors_of(record.key), now)
         await self._end(work, pods)
         wrote |= await self._tell(work, now)
         if not wrote:
@@ -149,7 +157,7 @@ class PoolTender:
         record = work.setup.record
         beside = Key(record.namespace, labels.executors_service_name(record.name))
         made = (self._cluster.services.objects.get(beside), self._cluster.budgets.objects.get(beside))
-        return _Inputs(work.setup, tuple(pods), work.outcome, made)
+        return _Inputs(work.setup, tuple(pods), work.outcome, made, self._refusals.of(record.key))
 
     def _without_refused(self, work: PoolWork, now: Now) -> PoolWork:
         """The work without pods that the server would only refuse again."""
@@ -218,13 +226,22 @@ class PoolTender:
         known: Informer[MadeObject],
         document: dict[str, Any],
         record: PoolRecord,
+        now: Now,
     ) -> bool:
         """Whether it had to be written."""
         metadata = document["metadata"]
         made = known.objects.get(Key(metadata["namespace"], metadata["name"]))
         if made is not None and made.digest == intent_digest(document) and made.owner == record.uid:
+            self._refusals.settle(record, resource.plural)
             return False
-        await self._writer.apply(resource, document)
+        if self._refusals.holds(record, resource.plural, now.seconds):
+            return True
+
+        def refused(error: KubeError) -> None:
+            self._refusals.note(record, resource.plural, error, now.seconds)
+
+        if await self._writer.apply(resource, document, refused) is not None:
+            self._refusals.settle(record, resource.plural)
         return True
 
     async def _create(self, work: PoolWork, pods: Sequence[ExecutorPod], now: Now) -> bool:
@@ -241,7 +258,7 @@ class PoolTender:
             highest[assignment.slot] = incarnation
             document = pod_of(work.setup, assignment, incarnation, self._settings.pods)
             made = await self._writer.create_pod(document)
-            if isinstance(made, Forbidden | Invalid):
+            if isinstance(made, KubeError):
                 self._refused[key] = refused_again(
                     refused, revision=revision, reason=made.reason, message=made.message, now=now.seconds
                 )
@@ -285,7 +302,7 @@ class PoolTender:
     async def _tell(self, work: PoolWork, now: Now) -> bool:
         """Whether its status had to be written."""
         record, outcome = work.setup.record, work.outcome
-        if (refused := self._refused.get(record.key)) is not None:
+        if (refused := self._refused.get(record.key) or self._refusals.of(record.key)) is not None:
             outcome = replace(outcome, refused=(refused.reason, refused.message))
         pods = self._cluster.executors_of(record.key)
         over, told = self._told.get(record.key, (None, {}))

@@ -33,6 +33,7 @@ class About:
     namespace: str
     name: str
     uid: str
+    api_version: str = API_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def event_document(happening: Happening, *, now_micro: str, instance: str, numbe
         "type": happening.type.value,
         "note": happening.note[:_MAX_NOTE],
         "regarding": {
-            "apiVersion": API_VERSION,
+            "apiVersion": about.api_version,
             "kind": about.kind,
             "namespace": about.namespace,
             "name": about.name,

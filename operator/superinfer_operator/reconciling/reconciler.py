@@ -31,6 +31,7 @@ from superinfer_operator.placing.repacking import Repacker, told
 from superinfer_operator.placing.setup import PoolSetup, Texts, set_up
 from superinfer_operator.placing.snapshot import Gathered, make_snapshot
 from superinfer_operator.pools.references import ReferenceKeeper
+from superinfer_operator.pools.refusals import Refusals
 from superinfer_operator.pools.status import outcome_of
 from superinfer_operator.pools.tending import PoolTender, PoolWork
 from superinfer_operator.reconciling.clock import Clock, Now
@@ -62,14 +63,15 @@ class Reconciler:
         self._clock = clock
         self._writer = Writer(api, at_once=settings.writes_at_once)
         recorder = Recorder(api, instance=settings.instance, clock=clock)
-        self._pools = PoolTender(cluster, self._writer, recorder, settings)
+        self._refusals = Refusals()
+        self._pools = PoolTender(cluster, self._writer, recorder, settings, self._refusals)
         # Thousands of contracts must not stand in line before the next pool's pods.
         self._statuses = Writer(api, at_once=max(1, settings.writes_at_once // 2))
         self._contracts = ContractTender(cluster, self._statuses, recorder)
         self._promised = PromisedSetups()
         self._bare: Mapping[str, PoolSetup] = {}
-        self._keys = KeysTender(cluster, self._writer)
-        self._certificates = CertificateKeeper(cluster, self._writer, settings)
+        self._keys = KeysTender(cluster, self._writer, recorder)
+        self._certificates = CertificateKeeper(cluster, self._writer, settings, self._refusals)
         self._references = ReferenceKeeper(self._writer)
         self._mig = MigLayoutTender(self._writer, recorder) if settings.follow_mig_advice else None
         self._repacker = Repacker() if settings.repack else None
@@ -89,6 +91,11 @@ class Reconciler:
         """Writes so far."""
         return self._writer.writes + self._statuses.writes
 
+    @property
+    def keys_left_out(self) -> int:
+        """API keys that have no room in the Secret of their digests, for metrics."""
+        return sum(self._keys.left_out.values())
+
     async def round(self) -> float | None:
         """Do everything there is to do; after how many seconds time alone makes it due again.
 
@@ -107,6 +114,7 @@ class Reconciler:
         parts = by_pool_of(decided)
         works = [self._work(setup, parts.get(setup.key, PlanPart()), now) for setup in setups.values()]
         self._pools.forget_missing(setups)
+        self._refusals.forget_missing(setups)
         await self._certificates.keep(setups.values(), now)
         async with asyncio.TaskGroup() as group:
             for work in works:
@@ -114,7 +122,7 @@ class Reconciler:
                 tending = self._pools.tend(work, pods, now)
                 group.create_task(self._alone(f"pool {work.setup.key}", tending))
             group.create_task(self._alone("orphans", self._end_orphans(parts, by_pool)))
-            group.create_task(self._alone("API keys", self._keys.tend()))
+            group.create_task(self._alone("API keys", self._keys.tend(now)))
             references = self._references.keep(setups.values(), now)
             group.create_task(self._alone("references", references))
             group.create_task(self._alone("contracts", self._contracts.tend(now)))
@@ -248,6 +256,7 @@ class Reconciler:
             self._references.next_at,
             self._certificates.next_at,
             self._pools.next_at,
+            self._refusals.next_at(now.seconds),
             None if self._mig is None else self._mig.next_at,
             None if self._repacker is None else self._repacker.next_at,
         )

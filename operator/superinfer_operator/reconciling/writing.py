@@ -7,14 +7,18 @@ that exists already is the same executor, and must not be changed.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from superinfer_kube.client import Document
-from superinfer_kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
+from superinfer_kube.errors import AlreadyExists, Conflict, KubeError, NotFound, refuses_object
 from superinfer_kube.resources import PODS, Resource
 
 _log = logging.getLogger("superinfer.operator")
+
+
+OnRefusal = Callable[[KubeError], None]
+"""Hears of an object that the server will not take as things are; that is no failure of a round then."""
 
 
 class Api(Protocol):
@@ -66,9 +70,11 @@ class Writer:
         taken, self.failures = self.failures, []
         return taken
 
-    async def apply(self, resource: Resource, document: Mapping[str, Any]) -> Document | None:
+    async def apply(
+        self, resource: Resource, document: Mapping[str, Any], refused: OnRefusal | None = None
+    ) -> Document | None:
         """The object as it is after; None where it could not be written."""
-        return await self._write(self.api.apply(resource, document))
+        return await self._write(self.api.apply(resource, document), refused)
 
     async def apply_status(
         self, resource: Resource, namespace: str, name: str, uid: str, status: Mapping[str, Any]
@@ -79,7 +85,9 @@ class Writer:
         document = {"metadata": metadata, "status": status}
         return await self._write(self.api.apply(resource, document, subresource="status"))
 
-    async def create(self, resource: Resource, document: Mapping[str, Any]) -> bool | None:
+    async def create(
+        self, resource: Resource, document: Mapping[str, Any], refused: OnRefusal | None = None
+    ) -> bool | None:
         """Whether it was created; False where something of that name is there; None to try again."""
         async with self._places:
             self.writes += 1
@@ -88,11 +96,11 @@ class Writer:
             except AlreadyExists:
                 return False
             except KubeError as error:
-                self._failed(error)
+                self._failed(error, refused)
                 return None
         return True
 
-    async def create_pod(self, document: Mapping[str, Any]) -> "Document | Forbidden | Invalid | None":
+    async def create_pod(self, document: Mapping[str, Any]) -> "Document | KubeError | None":
         """The pod, also where it was there already; why the server will not have it; None to try again."""
         metadata = document["metadata"]
         async with self._places:
@@ -101,9 +109,9 @@ class Writer:
                 return await self.api.create(PODS, document)
             except AlreadyExists:
                 pass
-            except (Forbidden, Invalid) as refusal:
-                return refusal
             except KubeError as error:
+                if refuses_object(error):
+                    return error
                 self._failed(error)
                 return None
         return await self._write(self.api.get(PODS, metadata["name"], metadata["namespace"]))
@@ -124,7 +132,7 @@ class Writer:
                 return False
         return True
 
-    async def _write(self, call: Any) -> Document | None:
+    async def _write(self, call: Any, refused: OnRefusal | None = None) -> Document | None:
         async with self._places:
             self.writes += 1
             try:
@@ -134,10 +142,13 @@ class Writer:
                 _log.info("not written: %s", error)
                 return None
             except KubeError as error:
-                self._failed(error)
+                self._failed(error, refused)
                 return None
         return document
 
-    def _failed(self, error: KubeError) -> None:
+    def _failed(self, error: KubeError, refused: OnRefusal | None = None) -> None:
         _log.warning("not written: %s", error)
-        self.failures.append(error)
+        if refused is not None and refuses_object(error):
+            refused(error)
+        else:
+            self.failures.append(error)

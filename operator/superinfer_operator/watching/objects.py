@@ -57,12 +57,15 @@ class KeysRecord:
     Attributes:
         entries: (item name, SHA-256 of the key), sorted.
         admin: its keys are keys of administrators.
+        uid, created: which Secret, and since when, as the API server writes it.
     """
 
     namespace: str
     name: str
     entries: tuple[tuple[str, str], ...]
     admin: bool
+    uid: str = ""
+    created: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,14 @@ def keys_record(document: Mapping[str, Any]) -> KeysRecord:
         if value.strip()
     ]
     admin = (metadata.get("annotations") or {}).get(labels.ADMIN_ANNOTATION) == "true"
-    return KeysRecord(metadata["namespace"], metadata["name"], tuple(entries), admin)
+    return KeysRecord(
+        metadata["namespace"],
+        metadata["name"],
+        tuple(entries),
+        admin,
+        uid=str(metadata.get("uid") or ""),
+        created=str(metadata.get("creationTimestamp") or ""),
+    )
 
 
 def text_record(document: Mapping[str, Any]) -> TextRecord:

@@ -8,6 +8,7 @@ import pytest
 
 from superinfer_core.api.v1alpha1 import labels
 from superinfer_operator.certificates import Authority, Terms, next_authority, next_leaf
+from superinfer_operator.certificates.issuing import each_certificate
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 TERMS = Terms(authority=timedelta(days=300), leaf=timedelta(days=90), announce=timedelta(hours=24))
@@ -119,6 +120,55 @@ def test_peers_before_and_after_a_rotation_still_shake_hands(
     switched = rotated(announced, started + timedelta(days=202, hours=1))
     new = next_leaf(old, switched, NAME, now, TERMS)
     assert shake_hands(tmp_path, [old, new][server_age], [old, new][client_age], NAME)
+
+
+def test_what_a_lost_authority_signed_is_kept_until_everybody_knows_the_new_one() -> None:
+    lost = next_authority(None, NOW, TERMS)
+    leaf = next_leaf(None, lost, NAME, NOW, TERMS)
+    later = NOW + timedelta(days=3)
+    made = next_authority(None, later, TERMS, trusted=lost.bundle)
+    assert made.bundle == made.signer.cert + lost.signer.cert
+    extended = next_leaf(leaf, made, NAME, later + timedelta(hours=23), TERMS)
+    assert (extended["tls.crt"], extended["ca.crt"]) == (leaf["tls.crt"], made.bundle)
+    assert rotated(made, later + timedelta(hours=1)).items == made.items
+    followed = next_leaf(extended, made, NAME, later + timedelta(hours=25), TERMS)
+    assert followed["tls.crt"] != leaf["tls.crt"]
+    assert lost.signer.cert not in rotated(made, NOW + timedelta(days=301)).bundle
+
+
+def test_an_authority_lost_twice_within_a_day_keeps_the_first_ones_certificates() -> None:
+    first = next_authority(None, NOW, TERMS)
+    leaf = next_leaf(None, first, NAME, NOW, TERMS)
+    second = next_authority(None, NOW + timedelta(hours=1), TERMS, trusted=first.bundle)
+    third = next_authority(None, NOW + timedelta(hours=2), TERMS, trusted=second.bundle)
+    kept = next_leaf(leaf, third, NAME, NOW + timedelta(hours=2), TERMS)
+    assert kept["tls.crt"] == leaf["tls.crt"]
+    assert {second.signer.cert, first.signer.cert} <= set(each_certificate(third.bundle))
+
+
+@pytest.mark.parametrize(
+    ("server_lost", "client_lost"),
+    [
+        pytest.param(True, False, id="a server that has not read its files again"),
+        pytest.param(False, True, id="a peer that has not read its files again"),
+        pytest.param(False, False, id="both have"),
+    ],
+)
+def test_peers_before_and_after_a_loss_still_shake_hands(
+    tmp_path: Path, server_lost: bool, client_lost: bool
+) -> None:
+    now = datetime.now(UTC)
+    lost = next_authority(None, now - timedelta(days=1), TERMS)
+    old = next_leaf(None, lost, NAME, now - timedelta(hours=1), TERMS)
+    made = next_authority(None, now, TERMS, trusted=old["ca.crt"])
+    new = next_leaf(old, made, NAME, now, TERMS)
+    server, client = (old if is_old else new for is_old in (server_lost, client_lost))
+    assert shake_hands(tmp_path, server, client, NAME)
+
+
+def test_a_trusted_text_that_is_no_certificate_is_no_authority() -> None:
+    made = next_authority(None, NOW, TERMS, trusted=b"garbage")
+    assert made.bundle == made.signer.cert
 
 
 def test_a_stranger_is_refused(tmp_path: Path) -> None:

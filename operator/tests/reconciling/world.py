@@ -122,9 +122,8 @@ class World:
             if metadata.get("deletionTimestamp"):
                 self.drop(PODS, metadata["namespace"], metadata["name"])
             elif not pod.get("status"):
-                self.set_pod(
-                    metadata["name"], phase="Running", conditions=[{"type": "Ready", "status": "True"}]
-                )
+                ready = [{"type": "Ready", "status": "True"}]
+                self.set_pod(metadata["name"], metadata["namespace"], phase="Running", conditions=ready)
 
     def run_gone(self) -> None:
         """Pods that are being deleted go."""

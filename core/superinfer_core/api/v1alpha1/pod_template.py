@@ -1,11 +1,14 @@
 """What a pool may change about the pods of its executors."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from superinfer_core.api.v1alpha1.meta import GROUP, ApiModel, MapValue, ShortText
 from superinfer_core.api.v1alpha1.schema_marks import OPAQUE, broken_rule, rules
+
+MOST_LEVELS: Final = 64
+"""A PodSpec has about ten; what is nested without end could be neither merged nor compared."""
 
 
 class PodTemplateMetadata(ApiModel):
@@ -46,3 +49,18 @@ class PodTemplateSpec(ApiModel):
         description="A PodSpec with only what should be different.",
         json_schema_extra=OPAQUE,
     )
+
+    @field_validator("spec", mode="before")
+    @classmethod
+    def _not_too_deep(cls, spec: Any) -> Any:
+        level = [spec]
+        for _ in range(MOST_LEVELS):
+            level = [part for whole in level for part in _parts(whole)]
+            if not level:
+                return spec
+        raise broken_rule(f"is nested deeper than {MOST_LEVELS} levels", "write a PodSpec")
+
+
+def _parts(whole: Any) -> list[Any]:
+    held = whole.values() if isinstance(whole, dict) else whole if isinstance(whole, list) else ()
+    return [part for part in held if isinstance(part, dict | list)]
