@@ -20,11 +20,18 @@ class Holding:
 
     Attributes:
         address: of the holder.
-        blocks: contiguous from the first on.
+        blocks: contiguous from the first on, of all streams.
+        tails: of how many streams it has a part of the block after them.
     """
 
     address: str
     blocks: int
+    tails: int = 0
+
+    @property
+    def halves(self) -> int:
+        """What it has, in half blocks: a part of one is half of it at least."""
+        return 2 * self.blocks + self.tails
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,18 @@ def restore_bounds(recompute_ms: float) -> RestoreBounds | None:
     return RestoreBounds(total_ms * LOCATE_SHARE, total_ms)
 
 
-def best_holding(holdings: Sequence[Holding], own_blocks: int) -> Holding | None:
-    """The holder with most blocks beyond our own; the first asked among equals."""
-    ahead = [holding for holding in holdings if holding.blocks > own_blocks]
-    return max(ahead, key=lambda holding: holding.blocks, default=None)
+def best_holding(holdings: Sequence[Holding], own: Holding) -> Holding | None:
+    """The holder that has most, and more than we have ourselves; the first asked among equals."""
+    ahead = [holding for holding in holdings if holding.halves > own.halves]
+    return max(ahead, key=lambda holding: holding.halves, default=None)
+
+
+def missing_tokens(tokens: int, *, block_tokens: int, blocks: int, tail: bool) -> int:
+    """Tokens of a stream that somebody else may have, where we have so many blocks and that part of the next.
+
+    The last token is computed anyway, and a part of a block is saved once it is half of it.
+    """
+    whole, rest = divmod(max(0, tokens - 1), block_tokens)
+    if blocks < whole:
+        return (whole - blocks) * block_tokens
+    return 0 if blocks > whole or tail or 2 * rest < block_tokens else rest

@@ -68,8 +68,17 @@ class StreamBook:
             found.append(block_hash)
         return found
 
+    def block(self, stream: int, ordinal: int) -> bytes | None:
+        """Its block of that number."""
+        return self._streams.get(stream, {}).get(ordinal)
+
+    def tail(self, stream: int, ordinal: int) -> bytes | None:
+        """Its tail, if that is a part of the block of that number."""
+        at, block_hash = self._tails.get(stream, (-1, b""))
+        return block_hash if at == ordinal else None
+
     def held(self, stream: int, held: Callable[[bytes], bool], start: int = 0) -> list[bytes]:
         """The same, and the tail after them, if it is held."""
         found = self.contiguous(stream, held, start)
-        ordinal, block_hash = self._tails.get(stream, (-1, b""))
-        return [*found, block_hash] if ordinal == start + len(found) and held(block_hash) else found
+        block_hash = self.tail(stream, start + len(found))
+        return [*found, block_hash] if block_hash is not None and held(block_hash) else found

@@ -11,6 +11,7 @@ from superinfer_core.checkpoint.restore import (
     MOST_RESTORE_MS,
     Holding,
     best_holding,
+    missing_tokens,
     restore_bounds,
 )
 
@@ -72,10 +73,29 @@ def test_restoring_may_take_what_recomputing_takes_and_is_not_tried_for_little()
 
 
 def test_the_first_of_the_best_holders_is_asked():
-    holdings = [Holding("a", 3), Holding("b", 7), Holding("c", 7)]
-    assert best_holding(holdings, 2).address == "b"
-    assert best_holding(holdings, 7) is None
-    assert best_holding([], 0) is None
+    holdings = [Holding("a", 3, 1), Holding("b", 7), Holding("c", 7), Holding("d", 6, 1)]
+    assert best_holding(holdings, Holding("", 2)).address == "b"
+    assert best_holding(holdings, Holding("", 7)) is None
+    assert best_holding([*holdings, Holding("e", 7, 1)], Holding("", 7)).address == "e"
+    assert best_holding([], Holding("", 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "blocks", "tail", "missing"),
+    [
+        pytest.param(100, 0, False, 96, id="everything but what is in no whole block"),
+        pytest.param(100, 1, False, 64, id="whole blocks"),
+        pytest.param(100, 3, False, 0, id="the rest is less than half a block: nobody has it"),
+        pytest.param(120, 3, False, 23, id="the rest is more than half of one"),
+        pytest.param(120, 3, True, 0, id="and we have a part of it"),
+        pytest.param(120, 1, True, 64, id="a part of an earlier one is no help"),
+        pytest.param(97, 3, False, 0, id="the last token is computed anyway"),
+        pytest.param(97, 9, True, 0, id="more than is wanted"),
+        pytest.param(1, 0, False, 0, id="one token"),
+    ],
+)
+def test_what_others_may_have_of_a_stream(tokens, blocks, tail, missing):
+    assert missing_tokens(tokens, block_tokens=32, blocks=blocks, tail=tail) == missing
 
 
 FACTS = LayoutFacts(

@@ -151,6 +151,12 @@ def test_a_tail_follows_whole_blocks_until_another_takes_its_place():
     assert book.held(7, held) == [b"0", b"half"]
     assert book.contiguous(7, held) == [b"0"]
     assert book.held(7, held, 2) == []
+    assert (book.block(7, 0), book.block(7, 1), book.tail(7, 1), book.tail(7, 0)) == (
+        b"0",
+        None,
+        b"half",
+        None,
+    )
     assert book.put(7, 1, b"half", tail=True) is None, "said twice"
     assert book.put(7, 1, b"more", tail=True) == b"half"
     assert book.put(7, 1, b"1") == b"more"

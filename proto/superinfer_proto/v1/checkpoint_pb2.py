@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$superinfer_proto/v1/checkpoint.proto\x12\rsuperinfer.v1\"t\n\tIncrement\x12\x12\n\nblock_hash\x18\x01 \x01(\x0c\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x0c\n\x04seal\x18\x03 \x01(\x06\x12\x0e\n\x06stream\x18\x04 \x01(\x06\x12\x0f\n\x07ordinal\x18\x05 \x01(\r\x12\x13\n\x0btail_tokens\x18\x06 \x01(\r\"\x92\x01\n\x0eReplicateBatch\x12\x10\n\x08\x65xecutor\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x0e\n\x06layout\x18\x04 \x01(\t\x12,\n\nincrements\x18\x05 \x03(\x0b\x32\x18.superinfer.v1.Increment\x12\r\n\x05\x65nded\x18\x06 \x03(\x06\"B\n\x0cReplicateAck\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\x0c\x12\x0f\n\x07refused\x18\x03 \x01(\r\"0\n\rLocateRequest\x12\x0e\n\x06layout\x18\x01 \x01(\t\x12\x0f\n\x07streams\x18\x02 \x03(\x06\"+\n\x0eLocateResponse\x12\x19\n\x11\x63ontiguous_blocks\x18\x01 \x03(\r\"E\n\x0c\x46\x65tchRequest\x12\x0e\n\x06layout\x18\x01 \x01(\t\x12%\n\x06wanted\x18\x02 \x03(\x0b\x32\x15.superinfer.v1.Wanted\"-\n\x06Wanted\x12\x0e\n\x06stream\x18\x01 \x01(\x06\x12\x13\n\x0b\x66irst_block\x18\x02 \x01(\r\"<\n\x0c\x46\x65tchedBatch\x12,\n\nincrements\x18\x01 \x03(\x0b\x32\x18.superinfer.v1.Increment2\xe5\x01\n\nCheckpoint\x12K\n\tReplicate\x12\x1d.superinfer.v1.ReplicateBatch\x1a\x1b.superinfer.v1.ReplicateAck(\x01\x30\x01\x12\x45\n\x06Locate\x12\x1c.superinfer.v1.LocateRequest\x1a\x1d.superinfer.v1.LocateResponse\x12\x43\n\x05\x46\x65tch\x12\x1b.superinfer.v1.FetchRequest\x1a\x1b.superinfer.v1.FetchedBatch0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$superinfer_proto/v1/checkpoint.proto\x12\rsuperinfer.v1\"t\n\tIncrement\x12\x12\n\nblock_hash\x18\x01 \x01(\x0c\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x0c\n\x04seal\x18\x03 \x01(\x06\x12\x0e\n\x06stream\x18\x04 \x01(\x06\x12\x0f\n\x07ordinal\x18\x05 \x01(\r\x12\x13\n\x0btail_tokens\x18\x06 \x01(\r\"\x92\x01\n\x0eReplicateBatch\x12\x10\n\x08\x65xecutor\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\x06\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x0e\n\x06layout\x18\x04 \x01(\t\x12,\n\nincrements\x18\x05 \x03(\x0b\x32\x18.superinfer.v1.Increment\x12\r\n\x05\x65nded\x18\x06 \x03(\x06\"B\n\x0cReplicateAck\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\x0c\x12\x0f\n\x07refused\x18\x03 \x01(\r\"0\n\rLocateRequest\x12\x0e\n\x06layout\x18\x01 \x01(\t\x12\x0f\n\x07streams\x18\x02 \x03(\x06\":\n\x0eLocateResponse\x12\x19\n\x11\x63ontiguous_blocks\x18\x01 \x03(\r\x12\r\n\x05tails\x18\x02 \x03(\x08\"E\n\x0c\x46\x65tchRequest\x12\x0e\n\x06layout\x18\x01 \x01(\t\x12%\n\x06wanted\x18\x02 \x03(\x0b\x32\x15.superinfer.v1.Wanted\"-\n\x06Wanted\x12\x0e\n\x06stream\x18\x01 \x01(\x06\x12\x13\n\x0b\x66irst_block\x18\x02 \x01(\r\"<\n\x0c\x46\x65tchedBatch\x12,\n\nincrements\x18\x01 \x03(\x0b\x32\x18.superinfer.v1.Increment2\xe5\x01\n\nCheckpoint\x12K\n\tReplicate\x12\x1d.superinfer.v1.ReplicateBatch\x1a\x1b.superinfer.v1.ReplicateAck(\x01\x30\x01\x12\x45\n\x06Locate\x12\x1c.superinfer.v1.LocateRequest\x1a\x1d.superinfer.v1.LocateResponse\x12\x43\n\x05\x46\x65tch\x12\x1b.superinfer.v1.FetchRequest\x1a\x1b.superinfer.v1.FetchedBatch0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,13 +40,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOCATEREQUEST']._serialized_start=390
   _globals['_LOCATEREQUEST']._serialized_end=438
   _globals['_LOCATERESPONSE']._serialized_start=440
-  _globals['_LOCATERESPONSE']._serialized_end=483
-  _globals['_FETCHREQUEST']._serialized_start=485
-  _globals['_FETCHREQUEST']._serialized_end=554
-  _globals['_WANTED']._serialized_start=556
-  _globals['_WANTED']._serialized_end=601
-  _globals['_FETCHEDBATCH']._serialized_start=603
-  _globals['_FETCHEDBATCH']._serialized_end=663
-  _globals['_CHECKPOINT']._serialized_start=666
-  _globals['_CHECKPOINT']._serialized_end=895
+  _globals['_LOCATERESPONSE']._serialized_end=498
+  _globals['_FETCHREQUEST']._serialized_start=500
+  _globals['_FETCHREQUEST']._serialized_end=569
+  _globals['_WANTED']._serialized_start=571
+  _globals['_WANTED']._serialized_end=616
+  _globals['_FETCHEDBATCH']._serialized_start=618
+  _globals['_FETCHEDBATCH']._serialized_end=678
+  _globals['_CHECKPOINT']._serialized_start=681
+  _globals['_CHECKPOINT']._serialized_end=910
 # @@protoc_insertion_point(module_scope)

@@ -57,10 +57,12 @@ class LocateRequest(_message.Message):
     def __init__(self, layout: _Optional[str] = ..., streams: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LocateResponse(_message.Message):
-    __slots__ = ("contiguous_blocks",)
+    __slots__ = ("contiguous_blocks", "tails")
     CONTIGUOUS_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    TAILS_FIELD_NUMBER: _ClassVar[int]
     contiguous_blocks: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, contiguous_blocks: _Optional[_Iterable[int]] = ...) -> None: ...
+    tails: _containers.RepeatedScalarFieldContainer[bool]
+    def __init__(self, contiguous_blocks: _Optional[_Iterable[int]] = ..., tails: _Optional[_Iterable[bool]] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
     __slots__ = ("layout", "wanted")

@@ -32,9 +32,11 @@ class Restore(StrEnum):
     PART = "part"
     """Time was up, or the holder failed."""
     OWN = "own"
-    """Nobody had more than was here."""
+    """All there is was here, in copies or in what the engine had saved, or the rest is quicker computed."""
     NONE = "none"
     """Nobody had anything."""
+    CHEAP = "cheap"
+    """Nothing was here, and too little is missing for asking others to be quicker than computing."""
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from superinfer_core.checkpoint.restore import Holding, RestoreBounds, best_holding, restore_bounds
+from superinfer_core.checkpoint.restore import Holding, RestoreBounds, best_holding
 from superinfer_proto.v1 import checkpoint_pb2, checkpoint_pb2_grpc
 from superinfer_sidecar.checkpoint.counters import CheckpointCounters, Restore
 from superinfer_sidecar.checkpoint.holdings import Holdings
@@ -43,12 +43,9 @@ class Restorer:
         self._layout = layout
 
     async def restore(
-        self, holder_key: object, streams: Sequence[int], holders: Sequence[str], recompute_ms: float
+        self, holder_key: object, streams: Sequence[int], holders: Sequence[str], bounds: RestoreBounds
     ) -> None:
         """Fetch what is missing of these streams from the best of these addresses; never raises."""
-        bounds = restore_bounds(recompute_ms)
-        if bounds is None or not self._layout():
-            return
         began_s = time.monotonic()
         try:
             result = await self._restore(holder_key, streams, holders[:_MOST_HOLDERS], bounds)
@@ -64,13 +61,13 @@ class Restorer:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + bounds.total_ms / 1000
         layout = self._layout()
-        own = sum(self._holdings.blocks(layout, stream) for stream in streams)
+        own = self._holdings.of(layout, streams)
         channels = {address: self._open_channel(address) for address in dict.fromkeys(holders)}
         try:
             held = await _located(channels, layout, streams, bounds.locate_ms / 1000)
             best = best_holding(held, own)
             if best is None:
-                return Restore.OWN if own else Restore.NONE
+                return Restore.OWN if own.halves else Restore.NONE
             fetched = 0
             try:
                 async with asyncio.timeout_at(until_s):
@@ -82,7 +79,8 @@ class Restorer:
             except (TimeoutError, grpc.aio.AioRpcError) as error:
                 _LOG.info("a restore was cut short after %d blocks: %s", fetched, type(error).__name__)
                 return Restore.PART
-            return Restore.WHOLE if own + fetched >= best.blocks else Restore.PART
+            here = self._holdings.of(layout, streams)
+            return Restore.WHOLE if here.halves >= best.halves else Restore.PART
         finally:
             await asyncio.gather(*(channel.close() for channel in channels.values()))
 
@@ -98,7 +96,7 @@ async def _located(
             found = await _stub(channel).Locate(request, timeout=within_s)
         except grpc.aio.AioRpcError:
             return Holding(address, 0)
-        return Holding(address, sum(found.contiguous_blocks))
+        return Holding(address, sum(found.contiguous_blocks), sum(found.tails))
 
     return list(await asyncio.gather(*(ask(*each) for each in channels.items())))
 

@@ -85,7 +85,8 @@ class CheckpointService(checkpoint_pb2_grpc.CheckpointServicer):
         if len(request.streams) > _MOST_STREAMS:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _TOO_MANY)
         held = [self._holdings.blocks(request.layout, stream) for stream in request.streams]
-        return checkpoint_pb2.LocateResponse(contiguous_blocks=held)
+        tails = [self._holdings.has_tail(request.layout, stream) for stream in request.streams]
+        return checkpoint_pb2.LocateResponse(contiguous_blocks=held, tails=tails)
 
     @override
     async def Fetch(self, request: checkpoint_pb2.FetchRequest, context: Any) -> None:

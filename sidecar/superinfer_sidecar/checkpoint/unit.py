@@ -14,9 +14,10 @@ from typing import Any, Final
 from typing_extensions import override
 
 from superinfer_core.checkpoint.peers import Peer
+from superinfer_core.checkpoint.restore import RestoreBounds, missing_tokens, restore_bounds
 from superinfer_proto.slab import ENGINE_SLAB, STORE_SLAB, stream_of
 from superinfer_proto.v1 import checkpoint_pb2_grpc, sidecar_pb2
-from superinfer_sidecar.checkpoint.counters import CheckpointCounters
+from superinfer_sidecar.checkpoint.counters import CheckpointCounters, Restore
 from superinfer_sidecar.checkpoint.holdings import Holdings
 from superinfer_sidecar.checkpoint.increments import Increment, Increments
 from superinfer_sidecar.checkpoint.replication import Replicator
@@ -149,19 +150,22 @@ class Checkpoints(DeskListener):
         if not holders or not self._layout():
             return
         missing = self._missing_tokens(request, streams)
-        if missing <= 0:
+        model = self._desk.planner.steps.model
+        bounds = restore_bounds(model.prefill_work_ms(missing)) if missing else None
+        if bounds is None:
+            own = self._holdings.of(self._layout(), streams)
+            self.counters.restores[Restore.OWN if own.halves else Restore.CHEAP] += 1
             return
-        recompute_ms = self._desk.planner.steps.model.prefill_work_ms(missing)
         request.restoring = True
         key = (request.request_id, request.attempt)
-        self._restoring[key] = asyncio.create_task(self._restore(request, streams, holders, recompute_ms))
+        self._restoring[key] = asyncio.create_task(self._restore(request, streams, holders, bounds))
 
     async def _restore(
-        self, request: Tracked, streams: list[int], holders: list[str], recompute_ms: float
+        self, request: Tracked, streams: list[int], holders: list[str], bounds: RestoreBounds
     ) -> None:
         key = (request.request_id, request.attempt)
         try:
-            await self._restorer.restore(key, streams, holders, recompute_ms)
+            await self._restorer.restore(key, streams, holders, bounds)
         finally:
             self._restoring.pop(key, None)
             request.restoring = False
@@ -169,15 +173,22 @@ class Checkpoints(DeskListener):
             self._desk.dispatch()
 
     def _missing_tokens(self, request: Tracked, streams: list[int]) -> int:
-        """What would have to be computed if nothing came from elsewhere; less than a block is nothing."""
+        """What would have to be computed if nothing came from elsewhere."""
         engine = self._desk.engine
         if engine is None or not engine.info.block_size:
             return 0
         size = engine.info.block_size
         tokens = request.prompt_tokens + request.output_tokens // request.places
-        blocks = (tokens - 1) // size
-        layout = self._layout()
-        return sum(blocks - min(blocks, self._holdings.blocks(layout, stream)) for stream in streams) * size
+        layout, here = self._layout(), self._holdings
+        return sum(
+            missing_tokens(
+                tokens,
+                block_tokens=size,
+                blocks=here.blocks(layout, stream),
+                tail=here.has_tail(layout, stream),
+            )
+            for stream in streams
+        )
 
     @override
     def left(self, request: Tracked, *, finished: bool) -> None:

@@ -9,7 +9,9 @@ from superinfer_proto.v1 import checkpoint_pb2, sidecar_pb2, slo_pb2, work_pb2
 from superinfer_sidecar.checkpoint.counters import Rejected, Restore
 
 BLOCK = 16
-PROMPT = "words " * 20 * BLOCK
+PROMPT = "words " * 20 * BLOCK + "and half a block of words more. "
+WHOLE = 30
+"""Its whole blocks: four letters are a token of the stub, and four tokens begin a message."""
 
 
 @pytest.fixture
@@ -97,6 +99,54 @@ async def test_only_what_is_not_here_is_fetched(pool, tools, submit_of, body_of,
     assert first.counters.served_blocks == 2
 
 
+async def test_half_a_block_is_fetched_where_nothing_else_is_missing(pool, tools, submit_of, body_of, dear):
+    first, second = await pool.start("a"), await pool.start("b")
+    await first.know(first, second)
+    hashes = await saved(first, tools, WHOLE)
+    await tools.until(lambda: held(second, tools) == hashes, "the copies")
+    await first.know(first)
+    tail = first.writer.save("r", WHOLE, tail_tokens=BLOCK // 2)
+    await tools.until(lambda: first.unit.increments.has(tail), "the increment")
+    dear(second, 10.0)
+    await second.submit(resumed(submit_of, body_of, first.address))
+    await second.final("r")
+    assert (first.counters.served_blocks, second.counters.fetched_blocks) == (1, 1)
+    assert second.counters.restores[Restore.WHOLE] == 1
+
+
+async def test_what_all_is_here_is_counted_and_nobody_asked(pool, tools, submit_of, body_of, dear):
+    first, second = await pool.start("a"), await pool.start("b")
+    dear(second, 10.0)
+    await first.know(first, second)
+    hashes = [*await saved(first, tools, WHOLE), first.writer.save("r", WHOLE, tail_tokens=BLOCK // 2)]
+    store = second.unit.store
+    await tools.until(lambda: store.streams.held(tools.stream_of("r", 0), store.has) == hashes, "the copies")
+    await second.submit(resumed(submit_of, body_of, first.address))
+    await second.final("r")
+    assert first.counters.served_blocks == 0
+    assert second.counters.restores[Restore.OWN] == 1
+
+
+async def test_blocks_saved_here_and_blocks_fetched_are_one_stream(pool, tools, submit_of, body_of, dear):
+    first, second = await pool.start("a"), await pool.start("b")
+    dear(second, 10.0)
+    await saved(second, tools, 2)
+    await saved(first, tools, 6)
+    located = []
+    submit = second.sidecar.desk.engine.submit
+
+    def look(work):
+        located.append(second.unit._holdings.blocks(tools.layout, tools.stream_of("r", 0)))
+        submit(work)
+
+    second.sidecar.desk.engine.submit = look
+    await second.submit(resumed(submit_of, body_of, first.address))
+    await second.final("r")
+    assert first.counters.served_blocks == 4
+    assert located == [6]
+    assert second.counters.restores[Restore.WHOLE] == 1
+
+
 async def test_a_holder_that_does_not_answer_costs_no_more_than_recomputing(
     pool, submit_of, body_of, dear, silent
 ):
@@ -114,6 +164,7 @@ async def test_nobody_is_asked_where_recomputing_is_cheap(pool, tools, submit_of
     await second.submit(resumed(submit_of, body_of, first.address))
     await second.final("r")
     assert first.counters.served_blocks == 0
+    assert second.counters.restores[Restore.CHEAP] == 1
 
 
 async def test_a_cancel_while_restoring_ends_it(pool, tools, submit_of, body_of, dear, silent):
