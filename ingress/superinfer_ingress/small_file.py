@@ -3,11 +3,19 @@
 A device or a log given by mistake ends in an error, not in all the memory of the machine.
 """
 
-import errno
 from pathlib import Path
-from typing import Final
 
-MOST_BYTES: Final = 16 * 1024 * 1024
+from superinfer_core.small_input import MOST_BYTES, small_input
+
+
+def read_small_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """What a file holds.
+
+    Raises:
+        OSError: it cannot be read, or is larger than that.
+    """
+    with path.open("rb") as stream:
+        return small_input(stream.read, str(path), most_bytes)
 
 
 def read_small_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
@@ -17,8 +25,4 @@ def read_small_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
         OSError: it cannot be read, or is larger than that.
         UnicodeDecodeError: it is not UTF-8.
     """
-    with path.open("rb") as stream:
-        raw = stream.read(most_bytes + 1)
-    if len(raw) > most_bytes:
-        raise OSError(errno.EFBIG, f"is larger than {most_bytes} bytes; is it the right file?", str(path))
-    return raw.decode("utf-8")
+    return read_small_bytes(path, most_bytes).decode("utf-8")

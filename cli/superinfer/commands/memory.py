@@ -8,13 +8,15 @@ import typer
 
 from superinfer import exit_codes
 from superinfer.output import Output, OutputOption, console, emit_json, fail
-from superinfer.planning.model_files import CannotMeasure, ModelFiles, read_model
+from superinfer.planning.model_config import LONGEST_TOKENS
+from superinfer.planning.model_files import CannotMeasure, KvType, ModelFiles, read_model
 from superinfer_core.api.v1alpha1.pool_model import DEFAULT_OVERHEAD_MIB
 from superinfer_core.placement.geometry import PRODUCTS, GpuProduct
 from superinfer_core.placement.memory import (
     DEFAULT_ENGINE_PERCENT,
     MemoryNeed,
     ModelMemory,
+    kept_heads,
     kv_tokens_wanted,
     memory_need,
 )
@@ -23,7 +25,8 @@ from superinfer_core.placement.shapes import WHOLE_GPU, shape_name
 HELP = """Tell how much GPU memory a model takes, and print it as a ChipletPool states it.
 
 Reads config.json and the headers of the weights, nothing else. What is printed under `memory` goes into
-spec.model.memory of a pool: placement then refuses chiplets that are too small, and says by how much.
+spec.model.memory of a pool: placement then refuses chiplets that are too small, and says by how much. With
+more GPUs than KV heads (--gpus, tensor parallel), heads are kept on several GPUs and count on each.
 
 \b
 Examples:
@@ -34,7 +37,7 @@ Examples:
 \b
 Exit codes:
   0  told
-  2  the directory cannot be read"""
+  2  the directory cannot be read, or the model cannot run on that many GPUs"""
 
 DEFAULT_SEQUENCES: Final = 8
 
@@ -42,16 +45,26 @@ DEFAULT_SEQUENCES: Final = 8
 def memory(
     directory: Annotated[Path, typer.Argument(help="Hugging Face model directory.", metavar="MODEL_DIR")],
     max_model_len: Annotated[
-        int | None, typer.Option(min=16, help="Longest prompt plus answer [default: the model's own].")
+        int | None,
+        typer.Option(
+            min=16, max=LONGEST_TOKENS, help="Longest prompt plus answer [default: the model's own]."
+        ),
     ] = None,
-    max_num_seqs: Annotated[int, typer.Option(min=1, help="Requests in one batch.")] = DEFAULT_SEQUENCES,
+    max_num_seqs: Annotated[
+        int, typer.Option(min=1, max=4096, help="Requests in one batch.")
+    ] = DEFAULT_SEQUENCES,
     kv_tokens: Annotated[
-        int | None, typer.Option(min=16, help="Tokens of KV cache, where not all requests are that long.")
+        int | None,
+        typer.Option(
+            min=16, max=1_000_000_000, help="Tokens of KV cache, where not all requests are that long."
+        ),
     ] = None,
     gpus: Annotated[int, typer.Option(min=1, max=72, help="GPUs of one executor (tensor parallel).")] = 1,
-    kv_cache_dtype: Annotated[str, typer.Option(help="As vLLM's: auto, fp8.")] = "auto",
+    kv_cache_dtype: Annotated[
+        KvType, typer.Option(help="As vLLM's; auto is two bytes a value.")
+    ] = KvType.AUTO,
     overhead_mib: Annotated[
-        int, typer.Option(min=0, help="What the engine takes besides, on every GPU.")
+        int, typer.Option(min=0, max=1_048_576, help="What the engine takes besides, on every GPU.")
     ] = DEFAULT_OVERHEAD_MIB,
     engine_percent: Annotated[
         int, typer.Option(min=1, max=100, help="vLLM's --gpu-memory-utilization, in percent.")
@@ -60,12 +73,17 @@ def memory(
 ) -> None:
     """See HELP."""
     try:
-        files = read_model(directory, kv_type=kv_cache_dtype, gpus=gpus)
+        files = read_model(directory, gpus=gpus)
+        length = max_model_len or (None if kv_tokens is not None else files.longest_sequence())
     except CannotMeasure as problem:
         fail(str(problem), code=exit_codes.USAGE)
-    length = max_model_len or files.max_model_len
     tokens = _tokens(kv_tokens, max_model_len, length, max_num_seqs)
-    model = ModelMemory(files.weights_mib, files.kv_bytes_per_token, overhead_mib)
+    model = ModelMemory(
+        files.weights_mib,
+        files.kv.bytes_per_token(kv_cache_dtype.value_bytes),
+        overhead_mib,
+        files.kv.kv_heads,
+    )
     need = memory_need(model, kv_tokens=tokens, gpus=gpus, engine_percent=engine_percent)
     stated: dict[str, Any] = {"model": {"memory": _stated(model, kv_tokens)}}
     if kv_tokens is None:
@@ -74,7 +92,7 @@ def memory(
         told = {**asdict(need), "engine_mib": need.engine_mib, "chiplet_mib": need.chiplet_mib}
         emit_json({"spec": stated, "need": told, "chiplets": _fitting(need, gpus)})
     else:
-        _show(files, need, stated, gpus)
+        _show(files, model, need, stated, gpus)
 
 
 def _tokens(kv_tokens: int | None, asked: int | None, length: int | None, sequences: int) -> int:
@@ -97,7 +115,11 @@ def _tokens(kv_tokens: int | None, asked: int | None, length: int | None, sequen
 
 
 def _stated(model: ModelMemory, kv_tokens: int | None) -> dict[str, Any]:
-    stated = {"weightsMiB": model.weights_mib, "kvBytesPerToken": model.kv_bytes_per_token}
+    stated = {
+        "weightsMiB": model.weights_mib,
+        "kvBytesPerToken": model.kv_bytes_per_token,
+        "kvHeads": model.kv_heads,
+    }
     if model.overhead_mib != DEFAULT_OVERHEAD_MIB:
         stated["overheadMiB"] = model.overhead_mib
     return stated if kv_tokens is None else {**stated, "kvTokens": kv_tokens}
@@ -117,10 +139,13 @@ def _smallest(product: GpuProduct, needed_mib: int, gpus: int) -> str | None:
     return min((one for one in sizes if one[0] >= needed_mib), default=(0, 0, None))[2]
 
 
-def _show(files: ModelFiles, need: MemoryNeed, stated: dict[str, Any], gpus: int) -> None:
+def _show(files: ModelFiles, model: ModelMemory, need: MemoryNeed, stated: dict[str, Any], gpus: int) -> None:
     console.print(f"weights    {files.weights_mib:>9} MiB  in {_files(files.weights_files)}", markup=False)
+    kept = kept_heads(files.kv.kv_heads, gpus)
+    shared = f", each head on {kept // files.kv.kv_heads} GPUs" if kept > files.kv.kv_heads else ""
     console.print(
-        f"KV cache   {need.kv_mib:>9} MiB  {need.kv_tokens} tokens of {files.kv_bytes_per_token} bytes",
+        f"KV cache   {need.kv_mib:>9} MiB  {need.kv_tokens} tokens of {model.kv_bytes_per_token} bytes"
+        f"{shared}",
         markup=False,
     )
     per_gpu = (

@@ -1,13 +1,11 @@
 """How much GPU memory an executor needs: weights, KV cache, and what the engine takes besides.
 
-Promise: pure arithmetic in MiB, rounded up; bad numbers are refused by name. What cannot be told from a
-model's configuration is a `MemoryUnknown` that says which field is missing, never a guess.
+Promise: pure arithmetic in MiB, rounded up; bad numbers are refused by name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
-from typing import Any, Final
+from typing import Final
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletPoolSpec
 from superinfer_core.api.v1alpha1.pool_model import DEFAULT_OVERHEAD_MIB
@@ -17,12 +15,37 @@ DEFAULT_ENGINE_PERCENT: Final = 90
 
 _MIB: Final = 1 << 20
 _ENGINE_SHARE_ARGS: Final = ("--gpu-memory-utilization", "--gpu_memory_utilization")
-_KV_BYTES: Final = {"float32": 4, "fp8": 1}
-"""By type; two bytes for everything else vLLM keeps a cache in."""
 
 
-class MemoryUnknown(ValueError):
-    """A model's configuration does not say what its KV cache takes."""
+@dataclass(frozen=True, slots=True)
+class KvShape:
+    """What a model keeps of every token.
+
+    Attributes:
+        layers: that keep anything. Those that keep less than all tokens (sliding windows, state spaces)
+            count as if they kept all.
+        kv_heads: that have keys and values of their own; one where a compressed vector stands for all heads
+            (multi-head latent attention).
+        head_values: of one head in one layer, keys and values together.
+    """
+
+    layers: int
+    kv_heads: int
+    head_values: int
+
+    def bytes_per_token(self, value_bytes: int) -> int:
+        """Of one token over all layers, every head kept once."""
+        return self.layers * self.kv_heads * self.head_values * value_bytes
+
+
+def kept_heads(kv_heads: int, gpus: int) -> int:
+    """KV heads that tensor parallel over so many GPUs keeps, over all of them.
+
+    vLLM divides the heads by the GPUs, and keeps one on several where there are fewer heads than GPUs, so
+    that each GPU has at least one (`ModelConfig.get_num_kv_heads`). Where they do not divide, which it
+    refuses to run, the GPU with the most counts for all.
+    """
+    return gpus * -(-kv_heads // gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +54,34 @@ class ModelMemory:
 
     Attributes:
         weights_mib: of all of its parameters, as loaded.
-        kv_bytes_per_token: keys and values of one token over all layers.
+        kv_bytes_per_token: keys and values of one token over all layers, every head kept once.
         overhead_mib: of every GPU: activations, CUDA context and graphs.
+        kv_heads: that the bytes are of; where unknown, they are taken to divide over however many GPUs.
     """
 
     weights_mib: int
     kv_bytes_per_token: int
     overhead_mib: int = DEFAULT_OVERHEAD_MIB
+    kv_heads: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        for name in ("weights_mib", "kv_bytes_per_token", "overhead_mib"):
+        for name, least in (
+            ("weights_mib", 0),
+            ("kv_bytes_per_token", 0),
+            ("overhead_mib", 0),
+            ("kv_heads", 1),
+        ):
             value = getattr(self, name)
-            if value < 0:
-                msg = f"{name} is {value}; write 0 or more"
+            if value is not None and value < least:
+                msg = f"{name} is {value}; write {least} or more"
                 raise ValueError(msg)
+
+    def kv_mib(self, tokens: int, gpus: int) -> int:
+        """KV cache of so many tokens over so many GPUs together, rounded up."""
+        heads = self.kv_heads or 1
+        kept = heads if self.kv_heads is None else kept_heads(heads, gpus)
+        return -(-self.kv_bytes_per_token * kept * tokens // (heads * _MIB))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +134,12 @@ def kv_tokens_wanted(max_model_len: int, max_num_seqs: int, at_once: int | None 
 def memory_need(
     model: ModelMemory, *, kv_tokens: int, gpus: int = 1, engine_percent: int = DEFAULT_ENGINE_PERCENT
 ) -> MemoryNeed:
-    """What an executor on `gpus` GPUs needs: weights and KV cache are split over them, overhead is not."""
-    kv_mib = ceil(model.kv_bytes_per_token * kv_tokens / _MIB)
+    """What an executor on `gpus` GPUs needs.
+
+    Weights and KV heads are split over them; a head that is kept on several counts on each, and so does the
+    overhead.
+    """
+    kv_mib = model.kv_mib(kv_tokens, gpus)
     return MemoryNeed(model.weights_mib, kv_mib, model.overhead_mib * gpus, kv_tokens, engine_percent)
 
 
@@ -119,7 +159,7 @@ def need_of_pool(spec: ChipletPoolSpec, *, at_once: int | None, gpus: int) -> Me
         assert engine.max_model_len is not None
         assert engine.max_num_seqs is not None
         tokens = kv_tokens_wanted(engine.max_model_len, engine.max_num_seqs, at_once)
-    model = ModelMemory(stated.weights_mib, stated.kv_bytes_per_token, stated.overhead_mib)
+    model = ModelMemory(stated.weights_mib, stated.kv_bytes_per_token, stated.overhead_mib, stated.kv_heads)
     return memory_need(model, kv_tokens=tokens, gpus=gpus, engine_percent=engine_percent(engine.args or ()))
 
 
@@ -137,51 +177,3 @@ def engine_percent(engine_args: Sequence[str]) -> int:
             if 1 <= stated <= 100:
                 percent = int(round(stated, 6))  # 0.57 * 100 is a hair below 57
     return percent
-
-
-def kv_bytes_per_token(config: Mapping[str, Any], *, kv_type: str = "auto", gpus: int = 1) -> int:
-    """Bytes of KV cache one token takes over all layers and GPUs, from a Hugging Face `config.json`.
-
-    Layers that keep less than all tokens (sliding windows, state spaces) are counted as if they kept all.
-
-    Args:
-        config: the file as it was read.
-        kv_type: of the cache: auto is two bytes a value, fp8 one.
-        gpus: tensor parallel size; heads that are fewer than GPUs are kept once on each.
-
-    Raises:
-        MemoryUnknown: a field is missing.
-    """
-    text = config.get("text_config")
-    fields = text if isinstance(text, Mapping) else config
-    size = _KV_BYTES.get("fp8" if kv_type.startswith("fp8") else kv_type, 2)
-    layers = _whole(fields, "num_hidden_layers", "n_layer", "num_layers")
-    if "kv_lora_rank" in fields:
-        # Multi-head latent attention keeps one compressed vector for all heads, on every GPU.
-        return (
-            layers
-            * (_whole(fields, "kv_lora_rank") + _whole(fields, "qk_rope_head_dim"))
-            * size
-            * max(1, gpus)
-        )
-    heads = _whole(fields, "num_attention_heads", "n_head")
-    kv_heads = int(fields.get("num_key_value_heads") or heads)
-    head_dim = int(fields.get("head_dim") or _whole(fields, "hidden_size", "n_embd") // heads)
-    return 2 * layers * max(kv_heads, gpus) * head_dim * size
-
-
-def longest_sequence(config: Mapping[str, Any]) -> int | None:
-    """The model's own limit of tokens; None where it does not say."""
-    text = config.get("text_config")
-    fields = text if isinstance(text, Mapping) else config
-    found = fields.get("max_position_embeddings") or fields.get("n_positions")
-    return int(found) if found else None
-
-
-def _whole(fields: Mapping[str, Any], *names: str) -> int:
-    for name in names:
-        value = fields.get(name)
-        if isinstance(value, int) and value > 0:
-            return value
-    msg = f"config.json has no {' or '.join(names)}; write kvBytesPerToken by hand"
-    raise MemoryUnknown(msg)

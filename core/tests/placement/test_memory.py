@@ -6,25 +6,16 @@ from placement_cases import ALL_3G_H100, H100, counted, cut, gpu, mig, pool, swi
 from superinfer_core.contract.parse import parse_pool
 from superinfer_core.placement import Constraint, Snapshot, plan
 from superinfer_core.placement.memory import (
-    MemoryUnknown,
+    KvShape,
     ModelMemory,
     engine_percent,
-    kv_bytes_per_token,
+    kept_heads,
     kv_tokens_wanted,
-    longest_sequence,
     memory_need,
     need_of_pool,
 )
 
 LLAMA_8B = ModelMemory(weights_mib=15_317, kv_bytes_per_token=131_072)
-LLAMA_8B_CONFIG = {
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "hidden_size": 4096,
-    "max_position_embeddings": 131_072,
-}
-DEEPSEEK_CONFIG = {"num_hidden_layers": 61, "kv_lora_rank": 512, "qk_rope_head_dim": 64}
 
 
 @pytest.mark.parametrize(
@@ -72,38 +63,56 @@ def test_the_engine_says_how_much_of_a_gpu_it_takes(arguments: list[str], percen
     assert engine_percent(arguments) == percent
 
 
+LLAMA_70B_KV = KvShape(layers=80, kv_heads=8, head_values=256)
+DEEPSEEK_KV = KvShape(layers=61, kv_heads=1, head_values=512 + 64)
+
+
 @pytest.mark.parametrize(
-    ("config", "more", "size"),
+    ("shape", "value_bytes", "size"),
     [
-        (LLAMA_8B_CONFIG, {}, 131_072),
-        (LLAMA_8B_CONFIG, {"kv_type": "fp8_e4m3"}, 65_536),
-        (LLAMA_8B_CONFIG, {"gpus": 4}, 131_072),
-        (LLAMA_8B_CONFIG, {"gpus": 16}, 262_144),
-        ({**LLAMA_8B_CONFIG, "head_dim": 64}, {}, 65_536),
-        ({"text_config": LLAMA_8B_CONFIG}, {}, 131_072),
-        ({"n_layer": 12, "n_head": 12, "n_embd": 768}, {}, 2 * 12 * 768 * 2),
-        (DEEPSEEK_CONFIG, {}, 61 * 576 * 2),
+        (LLAMA_70B_KV, 2, 327_680),
+        (LLAMA_70B_KV, 1, 163_840),
+        (DEEPSEEK_KV, 2, 70_272),
     ],
-    ids=[
-        "grouped heads",
-        "half the size",
-        "heads are split over GPUs",
-        "fewer heads than GPUs",
-        "own head size",
-        "text part of a larger model",
-        "older names",
-        "latent attention",
-    ],
+    ids=["grouped heads", "half the size", "latent attention"],
 )
-def test_a_models_configuration_says_what_a_token_takes(config, more, size) -> None:
-    assert kv_bytes_per_token(config, **more) == size
+def test_a_token_takes_what_its_layers_and_heads_keep(shape: KvShape, value_bytes: int, size: int) -> None:
+    assert shape.bytes_per_token(value_bytes) == size
 
 
-def test_what_a_configuration_does_not_say_is_named() -> None:
-    with pytest.raises(MemoryUnknown, match="no num_hidden_layers or n_layer"):
-        kv_bytes_per_token({"hidden_size": 8})
-    assert longest_sequence({}) is None
-    assert longest_sequence(LLAMA_8B_CONFIG) == 131_072
+KEPT = [
+    ("one GPU", 8, 1, 8),
+    ("heads are divided", 8, 4, 8),
+    ("one head a GPU", 8, 8, 8),
+    ("each head on two GPUs", 8, 16, 16),
+    ("one head on every GPU", 1, 8, 8),
+    ("what does not divide counts as the fullest GPU", 3, 2, 4),
+]
+
+
+@pytest.mark.parametrize(("heads", "gpus", "kept"), [case[1:] for case in KEPT], ids=[c[0] for c in KEPT])
+def test_every_gpu_keeps_at_least_one_kv_head(heads: int, gpus: int, kept: int) -> None:
+    assert kept_heads(heads, gpus) == kept
+
+
+@pytest.mark.parametrize(
+    ("shape", "gpus", "kv_mib"),
+    [
+        (LLAMA_70B_KV, 1, 40_960),
+        (LLAMA_70B_KV, 8, 40_960),
+        (LLAMA_70B_KV, 16, 81_920),
+        (DEEPSEEK_KV, 1, 8_784),
+        (DEEPSEEK_KV, 8, 70_272),
+    ],
+    ids=["one GPU", "a head each", "two GPUs a head", "latent on one", "latent on every GPU"],
+)
+def test_kv_cache_counts_every_copy_of_a_head(shape: KvShape, gpus: int, kv_mib: int) -> None:
+    model = ModelMemory(1, shape.bytes_per_token(2), kv_heads=shape.kv_heads)
+    assert memory_need(model, kv_tokens=131_072, gpus=gpus).kv_mib == kv_mib
+
+
+def test_heads_nobody_stated_are_taken_to_divide() -> None:
+    assert memory_need(ModelMemory(1, 327_680), kv_tokens=131_072, gpus=16).kv_mib == 40_960
 
 
 def test_a_negative_size_is_refused_by_name() -> None:
@@ -165,3 +174,10 @@ def test_tokens_that_are_stated_are_taken_whatever_contracts_allow() -> None:
 def test_a_pool_that_says_nothing_needs_nothing() -> None:
     spec = parse_pool({**POOL, "spec": {**POOL["spec"], "model": {"name": "m"}}}).spec
     assert need_of_pool(spec, at_once=None, gpus=2) is None
+
+
+def test_shapes_of_more_gpus_than_kv_heads_need_room_for_the_copies() -> None:
+    memory = {"weightsMiB": 134_571, "kvBytesPerToken": 327_680, "kvHeads": 8, "kvTokens": 131_072}
+    spec = parse_pool({**POOL, "spec": {**POOL["spec"], "model": {"name": "m", "memory": memory}}}).spec
+    needs = [need_of_pool(spec, at_once=None, gpus=gpus) for gpus in (8, 16)]
+    assert [need.kv_mib for need in needs if need is not None] == [40_960, 81_920]

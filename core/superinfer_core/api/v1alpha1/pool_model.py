@@ -66,6 +66,13 @@ class ModelMemorySpec(ApiModel):
             "Bytes of KV cache one token takes: 2 x layers x KV heads x head size x bytes of a value."
         )
     )
+    kv_heads: Annotated[int, Field(strict=True, ge=1, le=65_536)] | None = Field(
+        default=None,
+        description=(
+            "KV heads of the model. Executors of more GPUs than that keep each head on several of them; "
+            "where unset, kvBytesPerToken is taken to divide over any number of GPUs."
+        ),
+    )
     overhead_mib: Annotated[int, Field(strict=True, ge=0, le=1_048_576)] = Field(
         default=DEFAULT_OVERHEAD_MIB,
         alias="overheadMiB",
