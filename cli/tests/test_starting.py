@@ -1,6 +1,5 @@
 """The command before and after its work: its version, Ctrl-C while it loads, what a failed start leaves."""
 
-import asyncio
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ import pytest
 
 from superinfer.output import errors
 from superinfer.serving.console import progress_on
+from superinfer.serving.interrupts import StopRequest
 from superinfer.serving.options import ServeOptions
 from superinfer.serving.ports import free_port
 from superinfer.serving.session import clear, serving
@@ -52,7 +52,7 @@ async def test_a_start_that_fails_early_leaves_no_directory(
     no_directory.touch()
     options = ServeOptions(served_name="stub", port=free_port(), contracts=no_directory)
     with pytest.raises(FileExistsError):
-        async with serving(options, progress_on(errors), asyncio.Event()):
+        async with serving(options, progress_on(errors), StopRequest()):
             pass
     assert list(temporary.iterdir()) == []
 

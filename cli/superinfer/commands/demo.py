@@ -18,12 +18,14 @@ from superinfer.paths import profiles_dir
 from superinfer.profiling.engine import EngineTroubleError
 from superinfer.profiling.measure import machine_name
 from superinfer.serving.console import Progress, progress_on
-from superinfer.serving.models import KNOWN, model_directory
+from superinfer.serving.interrupts import Interrupted, StopRequest, stop_on_signals, unless_stopped
+from superinfer.serving.models import KNOWN, model_directory, stopped_while_preparing
 from superinfer.serving.options import CannotServe, Checkpoint, ServeOptions, omp_threads
 from superinfer.serving.ports import free_port
-from superinfer.serving.session import Interrupted, StartFailed, serving, stop_on_signals
+from superinfer.serving.session import StartFailed, serving
 from superinfer.serving.shared_memory import free_mib
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
+from superinfer_ingress.small_file import read_small_text
 
 HELP = """Show the whole story with a real model on this machine.
 
@@ -40,7 +42,8 @@ Examples:
 Exit codes:
   0  the story happened, every part of it
   1  it did not; the screen and the result file say what
-  2  the model is not there and cannot be made"""
+  2  the model is not there and cannot be made
+  130, 143  stopped by Ctrl-C, SIGTERM; what was measured before is kept"""
 
 PLACES = 2
 """Few, so that a handful of requests fills the engine and giving way is real."""
@@ -70,6 +73,9 @@ def demo(
     except CannotServe as problem:
         progress.done()
         fail(str(problem), fix=problem.fix, code=exit_codes.USAGE)
+    except Interrupted as interrupted:
+        progress.done()
+        fail(stopped_while_preparing(model), code=interrupted.exit_code)
     try:
         result = asyncio.run(_demo(options, progress, measure_again=measure_again))
     except (StartFailed, EngineTroubleError) as trouble:
@@ -79,8 +85,8 @@ def demo(
             f"the story broke off: {type(trouble).__name__} while waiting for an answer",
             fix="Is the machine busy with something else? Run it again.",
         )
-    except Interrupted:
-        fail("interrupted before the story began")
+    except Interrupted as interrupted:
+        fail("stopped before the end of the story; nothing is left running", code=interrupted.exit_code)
     finally:
         progress.done()
     result.write(out)
@@ -122,28 +128,20 @@ def _checkpoint() -> Checkpoint:
 
 
 async def _demo(options: ServeOptions, progress: Progress, *, measure_again: bool) -> Result:
-    stop = asyncio.Event()
+    stop = StopRequest()
     with stop_on_signals(stop):
         path = _kept_profile(options)
         profile = None if measure_again else _load(path)
         if profile is None:
             progress.step("measuring this machine: once, then kept")
-            measurement = await measure_here(
-                options, None, progress, longest_prompt=LONGEST_PROMPT, repeats=2
-            )
+            work = measure_here(options, None, progress, longest_prompt=LONGEST_PROMPT, repeats=2)
+            measurement = await unless_stopped(work, stop)
             profile = measurement.profile
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(profile.dump_json() + "\n")
         progress.done()
         async with serving(options.with_profile(path), progress, stop) as session:
-            story = asyncio.create_task(tell(session, profile, options, Screen(console)))
-            stopped = asyncio.create_task(stop.wait())
-            await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
-            if not story.done():
-                story.cancel()
-                raise Interrupted
-            return story.result()
+            return await unless_stopped(tell(session, profile, options, Screen(console)), stop)
 
 
 def _kept_profile(options: ServeOptions) -> Path:
@@ -155,6 +153,6 @@ def _kept_profile(options: ServeOptions) -> Path:
 
 def _load(path: Path) -> Profile | None:
     try:
-        return Profile.load_json(path.read_text())
-    except (OSError, ProfileInvalid):
+        return Profile.load_json(read_small_text(path))
+    except (OSError, UnicodeDecodeError, ProfileInvalid):
         return None

@@ -5,9 +5,9 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +17,8 @@ from superinfer.output import console as stdout
 from superinfer.profiling.engine import EngineTroubleError
 from superinfer.profiling.measure import Measurement, measure
 from superinfer.serving.console import Progress, progress_on
-from superinfer.serving.models import KNOWN, model_directory
+from superinfer.serving.interrupts import Interrupted, StopRequest, stop_on_signals, unless_stopped
+from superinfer.serving.models import KNOWN, model_directory, stopped_while_preparing
 from superinfer.serving.options import CannotServe, ServeOptions
 from superinfer.serving.plan import engine_plan, engine_socket
 from superinfer.serving.session import StartFailed, start_failure
@@ -38,7 +39,8 @@ Examples:
 Exit codes:
   0  measured
   1  the engine did not start or could not be measured
-  2  wrong option: no such model"""
+  2  wrong option: no such model
+  130, 143  stopped by Ctrl-C, SIGTERM; nothing is written"""
 
 
 def profile(
@@ -68,12 +70,16 @@ def profile(
     except CannotServe as problem:
         progress.done()
         fail(str(problem), fix=problem.fix, code=exit_codes.USAGE)
+    except Interrupted as interrupted:
+        progress.done()
+        fail(stopped_while_preparing(model), code=interrupted.exit_code)
+    work = measure_here(options, socket, progress, longest_prompt=longest_prompt, repeats=repeats)
     try:
-        measurement = asyncio.run(
-            measure_here(options, socket, progress, longest_prompt=longest_prompt, repeats=repeats)
-        )
+        measurement = asyncio.run(_until_signalled(work))
     except (StartFailed, EngineTroubleError) as trouble:
         fail(str(trouble))
+    except Interrupted as interrupted:
+        fail("stopped before it was measured; nothing is written", code=interrupted.exit_code)
     finally:
         progress.done()
     text = measurement.profile.dump_json()
@@ -84,6 +90,12 @@ def profile(
         emit_json(measurement.profile.model_dump(mode="json", exclude_none=True))
     else:
         _show(measurement, out)
+
+
+async def _until_signalled(work: Coroutine[Any, Any, Measurement]) -> Measurement:
+    stop = StopRequest()
+    with stop_on_signals(stop):
+        return await unless_stopped(work, stop)
 
 
 async def measure_here(

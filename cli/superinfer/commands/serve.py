@@ -1,6 +1,7 @@
 """`superinfer serve`: a real model behind contracts on this machine, until Ctrl-C."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,10 @@ import typer
 from superinfer import exit_codes
 from superinfer.output import console, errors, fail
 from superinfer.serving.console import Progress, progress_on
-from superinfer.serving.models import KNOWN, model_directory
+from superinfer.serving.interrupts import Interrupted, StopRequest, stop_on_signals
+from superinfer.serving.models import KNOWN, model_directory, stopped_while_preparing
 from superinfer.serving.options import Auth, CannotServe, Checkpoint, Policy, ServeOptions
-from superinfer.serving.session import Interrupted, Session, StartFailed, serving, stop_on_signals
+from superinfer.serving.session import Session, StartFailed, serving
 from superinfer.serving.shared_memory import SHARED_MEMORY, free_mib
 
 HELP = """Serve a model behind SLO contracts on this machine.
@@ -31,7 +33,8 @@ Examples:
 Exit codes:
   0  stopped on request
   1  a process could not be kept running
-  2  wrong option: port in use, no such model"""
+  2  wrong option: port in use, no such model
+  130, 143  stopped by Ctrl-C, SIGTERM before it served; nothing half-made is left"""
 
 
 NO_PROFILE = "none: predictions start from defaults; `superinfer profile` measures this machine"
@@ -75,8 +78,10 @@ def serve(
 ) -> None:
     """See HELP."""
     progress = progress_on(errors)
+    began_s = time.monotonic()
     try:
         directory = None if stub else model_directory(model, progress.step)
+        prepared_s = time.monotonic() - began_s
         options = ServeOptions(
             served_name=served_model_name or ("stub" if stub else _name_of(model)),
             model=directory,
@@ -103,10 +108,18 @@ def serve(
     except CannotServe as problem:
         progress.done()
         fail(str(problem), fix=problem.fix, code=exit_codes.USAGE)
+    except Interrupted as interrupted:
+        progress.done()
+        fail(stopped_while_preparing(model), code=interrupted.exit_code)
     try:
-        clean = asyncio.run(_serve(options, progress))
+        clean = asyncio.run(_serve(options, progress, prepared_s))
     except StartFailed as failure:
         fail(str(failure))
+    except Interrupted as interrupted:
+        kept = (
+            "" if directory is None else f" The model in {directory} stays; the next start goes on with it."
+        )
+        fail(f"stopped before it served; nothing is left running.{kept}", code=interrupted.exit_code)
     raise typer.Exit(exit_codes.OK if clean else exit_codes.FAILED)
 
 
@@ -132,18 +145,16 @@ def _checkpoints_where_they_fit(needed_mib: int) -> Checkpoint:
     return Checkpoint.OFF
 
 
-async def _serve(options: ServeOptions, progress: Progress) -> bool:
-    stop = asyncio.Event()
+async def _serve(options: ServeOptions, progress: Progress, prepared_s: float) -> bool:
+    stop = StopRequest()
     with stop_on_signals(stop):
-        try:
-            async with serving(options, progress, stop) as session:
-                _introduce(session, options)
-                return await _until_stopped(session, stop)
-        except Interrupted:
-            return True
+        async with serving(options, progress, stop) as session:
+            errors.print(session.startup.summary([("preparing the model", prepared_s)]), markup=False)
+            _introduce(session, options)
+            return await _until_stopped(session, stop)
 
 
-async def _until_stopped(session: Session, stop: asyncio.Event) -> bool:
+async def _until_stopped(session: Session, stop: StopRequest) -> bool:
     stopped = asyncio.create_task(stop.wait())
     lost = asyncio.create_task(session.supervisor.wait_given_up())
     await asyncio.wait({stopped, lost}, return_when=asyncio.FIRST_COMPLETED)

@@ -6,9 +6,16 @@ of its own rather than between fork and exec, where only signal-safe code is saf
 
 import ctypes
 import os
+import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
+
+
+def cannot_outlive_us(command: tuple[str, ...]) -> list[str]:
+    """The command line that starts a program so: it gets SIGTERM when the calling thread ends."""
+    guard = [sys.executable, "-I", "-S", __file__]
+    return [*guard, str(os.getpid()), str(int(signal.SIGTERM)), *command]
 
 
 def main(argv: list[str]) -> None:

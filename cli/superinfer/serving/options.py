@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-import yaml
-
 from superinfer.serving.ports import cannot_listen
 from superinfer.serving.shared_memory import SHARED_MEMORY, free_mib
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
@@ -135,8 +133,8 @@ class ServeOptions:
             ) from None
         try:
             if self.scheduling_policy is not None:
-                SchedulingPolicy.from_mapping(yaml.safe_load(read_small_text(self.scheduling_policy)) or {})
-        except (OSError, UnicodeDecodeError, PolicyInvalid, yaml.YAMLError) as wrong:
+                SchedulingPolicy.from_yaml(read_small_text(self.scheduling_policy))
+        except (OSError, UnicodeDecodeError, PolicyInvalid) as wrong:
             raise CannotServe(
                 f"--policy {self.scheduling_policy}: {_in_short(wrong)}", "Correct the file."
             ) from None

@@ -7,10 +7,9 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +17,11 @@ import httpx
 
 from superinfer.serving import shared_memory
 from superinfer.serving.console import Progress
+from superinfer.serving.interrupts import StopRequest, stop_on_signals, unless_stopped
 from superinfer.serving.options import ServeOptions
 from superinfer.serving.plan import ServePlan, plan
-from superinfer.serving.process import EventKind, ProcessEvent, Role
+from superinfer.serving.process import Role
+from superinfer.serving.startup import StartUp
 from superinfer.serving.supervisor import Child, Supervisor, log_tail
 
 POLL_S = 0.2
@@ -28,10 +29,6 @@ POLL_S = 0.2
 
 class StartFailed(Exception):
     """A process does not start; the message has the end of its log."""
-
-
-class Interrupted(Exception):
-    """The user asked to stop before everything was up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +40,7 @@ class Session:
     run_dir: Path
     supervisor: Supervisor
     plan: ServePlan
+    startup: StartUp
 
     def engine_pid(self) -> int | None:
         """Process of the first executor, while it runs."""
@@ -51,7 +49,7 @@ class Session:
 
 
 @contextlib.asynccontextmanager
-async def serving(options: ServeOptions, progress: Progress, stop: asyncio.Event) -> AsyncIterator[Session]:
+async def serving(options: ServeOptions, progress: Progress, stop: StopRequest) -> AsyncIterator[Session]:
     """Everything up and answering inside the block; nothing left running after it.
 
     Raises:
@@ -71,20 +69,20 @@ async def serving(options: ServeOptions, progress: Progress, stop: asyncio.Event
 
 @contextlib.asynccontextmanager
 async def _running(
-    options: ServeOptions, progress: Progress, stop: asyncio.Event, run_dir: Path, kept: list[Path]
+    options: ServeOptions, progress: Progress, stop: StopRequest, run_dir: Path, kept: list[Path]
 ) -> AsyncIterator[Session]:
     """The session in `run_dir`; `kept` gets the logs that a message names."""
     contracts = options.contracts or run_dir / "contracts"
     contracts.mkdir(exist_ok=True)
     the_plan = plan(options, run_dir=run_dir, environment=os.environ, contracts=contracts.resolve())
     the_plan.write()
-    words = LastWords(progress)
-    supervisor = Supervisor(the_plan.processes, words.event)
+    startup = StartUp(progress)
+    supervisor = Supervisor(the_plan.processes, startup.event)
     supervisor.start()
     try:
-        await _unless_stopped(_until_usable(options, supervisor, words), stop)
+        await unless_stopped(_until_usable(options, supervisor, startup), stop)
         progress.done()
-        yield Session(base_url(options), options.served_name, run_dir, supervisor, the_plan)
+        yield Session(base_url(options), options.served_name, run_dir, supervisor, the_plan, startup)
     except StartFailed:
         kept += [child.spec.log for child in supervisor.children if child.gave_up]
         raise
@@ -114,51 +112,7 @@ def base_url(options: ServeOptions) -> str:
     return f"http://{host}:{options.port}"
 
 
-@contextlib.contextmanager
-def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a closed terminal set the event."""
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in numbers:
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-
-class LastWords:
-    """Remembers what every process said last, so that a wait can say what it waits for."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._said: dict[str, str] = {}
-
-    def event(self, event: ProcessEvent) -> None:
-        """Pass an event on."""
-        if event.kind is EventKind.PROGRESS:
-            self._said[event.name] = event.detail
-        self._progress.event(event)
-
-    def waiting_for(self, names: list[str]) -> None:
-        """Say what has not come up yet."""
-        said = next((self._said[name] for name in names if name in self._said), "starting")
-        self._progress.step(f"waiting for {', '.join(names)}: {said}")
-
-
-async def _unless_stopped(work: Coroutine[None, None, None], stop: asyncio.Event) -> None:
-    task, stopped = asyncio.ensure_future(work), asyncio.create_task(stop.wait())
-    await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if not task.done():
-        task.cancel()
-        await asyncio.wait({task})
-        raise Interrupted
-    task.result()
-
-
-async def _until_usable(options: ServeOptions, supervisor: Supervisor, words: "LastWords") -> None:
+async def _until_usable(options: ServeOptions, supervisor: Supervisor, startup: StartUp) -> None:
     started = asyncio.create_task(supervisor.wait_ready())
     began = time.monotonic()
     try:
@@ -166,7 +120,7 @@ async def _until_usable(options: ServeOptions, supervisor: Supervisor, words: "L
             await asyncio.wait({started}, timeout=POLL_S)
             waiting = [child.spec.name for child in supervisor.children if not child.ready.is_set()]
             if waiting and time.monotonic() - began > 1:
-                words.waiting_for(waiting)
+                startup.waiting_for(waiting)
     finally:
         started.cancel()
     if not started.result():
@@ -187,7 +141,7 @@ async def _until_ready_over_http(url: str, supervisor: Supervisor) -> None:
 
 async def _stop(supervisor: Supervisor, progress: Progress) -> None:
     """A second signal while stopping ends the patience."""
-    hurry = asyncio.Event()
+    hurry = StopRequest()
     with stop_on_signals(hurry):
         stopping = asyncio.create_task(supervisor.stop())
         hurrying = asyncio.create_task(hurry.wait())

@@ -10,14 +10,13 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from superinfer.serving import launch
 from superinfer.serving.backoff import Backoff
+from superinfer.serving.launch import cannot_outlive_us
 from superinfer.serving.process import EventKind, ProcessEvent, ProcessSpec, Role
 
 Observer = Callable[[ProcessEvent], None]
@@ -106,7 +105,7 @@ class Child:
             reader, write_end, transport = await _event_pipe()
             try:
                 self._process = process = await asyncio.create_subprocess_exec(
-                    *_cannot_outlive_us(self.spec.command),
+                    *cannot_outlive_us(self.spec.command),
                     env=dict(self.spec.env),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=write_end,
@@ -226,11 +225,6 @@ async def _event_pipe() -> tuple[asyncio.StreamReader, int, asyncio.ReadTranspor
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb", 0)
     )
     return reader, write_end, transport
-
-
-def _cannot_outlive_us(command: Sequence[str]) -> list[str]:
-    guard = [sys.executable, "-I", "-S", launch.__file__]
-    return [*guard, str(os.getpid()), str(int(signal.SIGTERM)), *command]
 
 
 def _event_fields(line: bytes) -> dict[str, Any] | None:

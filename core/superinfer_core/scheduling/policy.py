@@ -10,7 +10,9 @@ from enum import StrEnum
 from math import isfinite
 from typing import Any
 
-from superinfer_core.scheduling.urgency import UrgencyProfile
+from superinfer_core.contract.document import load_documents
+from superinfer_core.contract.problems import ContractInvalid, shown
+from superinfer_core.scheduling.urgency import UrgencyProfile, UrgencyProfileInvalid
 
 
 class Order(StrEnum):
@@ -26,7 +28,8 @@ class PolicyInvalid(ValueError):
     """A policy that cannot be used: names the field, the value and the fix."""
 
     def __init__(self, field_name: str, value: object, fix: str) -> None:
-        super().__init__(f"scheduling policy: {field_name}={value!r}: {fix}")
+        found = "" if value == "" else f"={shown(value)}"
+        super().__init__(f"scheduling policy: {field_name}{found}: {fix}")
         self.field = field_name
         self.value = value
         self.fix = fix
@@ -99,6 +102,23 @@ class SchedulingPolicy:
             values[name] = _parse(name, value)
         return cls(**values)
 
+    @classmethod
+    def from_yaml(cls, text: str) -> "SchedulingPolicy":
+        """Parse the text of a policy file; nothing in it means defaults.
+
+        Raises:
+            PolicyInvalid: it is not YAML, or not a policy.
+        """
+        try:
+            documents = load_documents(text)
+        except ContractInvalid as invalid:
+            first = invalid.problems[0]
+            value = first.value.strip("'")
+            raise PolicyInvalid(first.field, value, f"{first.message}; {first.fix}") from None
+        if len(documents) > 1:
+            raise PolicyInvalid("(policy)", f"{len(documents)} documents", "write one")
+        return cls.from_mapping(documents[0] if documents else {})
+
 
 _RANGES: Mapping[str, tuple[float, float]] = {
     "max_step_ms": (1.0, 1e7),
@@ -128,7 +148,10 @@ def _parse(name: str, value: Any) -> Any:
         except ValueError:
             raise PolicyInvalid(name, value, f"use one of {', '.join(Order)}") from None
     if name == "urgency":
-        return UrgencyProfile.from_mapping(value)
+        try:
+            return UrgencyProfile.from_mapping(value)
+        except UrgencyProfileInvalid as invalid:
+            raise PolicyInvalid(f"{name}.{invalid.field}", invalid.value, invalid.fix) from None
     if name in _SWITCHES:
         if not isinstance(value, bool):
             raise PolicyInvalid(name, value, "write true or false")

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +21,11 @@ def default_model_dir(name: str) -> Path:
     return Path(cache) / "superinfer" / "models" / name
 
 
+def _end(number: int, _frame: object) -> None:
+    """End by unwinding, so that what is half made is removed."""
+    sys.exit(128 + number)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Prepare a model directory.
 
@@ -34,10 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("model", choices=sorted(PREPARE))
     parser.add_argument("--out", type=Path, help="default: ~/.cache/superinfer/models/MODEL")
     arguments = parser.parse_args(argv)
+    before = signal.signal(signal.SIGTERM, _end)
     try:
         directory = PREPARE[arguments.model](arguments.out or default_model_dir(arguments.model))
     except (MissingModelSource, ModelDirectoryOccupied, OSError) as error:
         sys.stderr.write(f"superinfer models: {error}\n")
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
     sys.stdout.write(json.dumps({"model": arguments.model, "path": str(directory)}) + "\n")
     return 0

@@ -6,6 +6,7 @@ that made it; a directory without one was not made by us and is never touched.
 """
 
 import fcntl
+import glob
 import json
 import os
 import shutil
@@ -16,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MARKER_NAME = "superinfer-model.json"
+_PARTIAL = ".partial"
+_OUTDATED = ".outdated"
 
 
 class ModelDirectoryOccupied(RuntimeError):
@@ -47,9 +50,9 @@ def prepare_directory(
         if _is_current(out_dir, recipe):  # someone else built it while we waited
             return out_dir, False
         _refuse_foreign(out_dir)
+        _remove_half_made(out_dir)
         started_s = time.monotonic()
-        scratch = out_dir.parent / f".{out_dir.name}.{os.getpid()}.partial"
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch = out_dir.parent / f".{out_dir.name}.{os.getpid()}{_PARTIAL}"
         scratch.mkdir()
         try:
             build(scratch)
@@ -81,12 +84,18 @@ def _refuse_foreign(out_dir: Path) -> None:
         )
 
 
+def _remove_half_made(out_dir: Path) -> None:
+    """What processes left that were killed while they built; whoever holds the lock is the only builder."""
+    for ending in (_PARTIAL, _OUTDATED):
+        for left in out_dir.parent.glob(f".{glob.escape(out_dir.name)}.*{ending}"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
 def _swap_in(scratch: Path, out_dir: Path) -> None:
     if not out_dir.exists():
         scratch.rename(out_dir)
         return
-    outdated = out_dir.parent / f".{out_dir.name}.{os.getpid()}.outdated"
-    shutil.rmtree(outdated, ignore_errors=True)
+    outdated = out_dir.parent / f".{out_dir.name}.{os.getpid()}{_OUTDATED}"
     out_dir.rename(outdated)
     scratch.rename(out_dir)
     shutil.rmtree(outdated, ignore_errors=True)
@@ -102,5 +111,9 @@ def _open_to_readers(directory: Path) -> None:
 @contextmanager
 def _locked(lock_path: Path) -> Iterator[None]:
     with lock_path.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("waiting for another process that prepares it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield

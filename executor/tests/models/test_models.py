@@ -2,6 +2,8 @@
 
 import json
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -70,6 +72,35 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         prepare_directory(tmp_path / "m", {"v": 1}, build)
     assert not (tmp_path / "m").exists()
     assert not list(tmp_path.glob(".m.*.partial"))
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    for name in (".m.17.partial", ".m.18.outdated", ".other.17.partial"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "half").touch()
+    prepare_directory(tmp_path / "m", {"v": 1}, lambda d: (d / "weights").touch())
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".m.lock", ".other.17.partial", "m"]
+
+
+TERMINATED = """
+import os, signal, sys, time
+from pathlib import Path
+from superinfer_executor.models import command, directory
+
+def build(scratch):
+    (scratch / "half").touch()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+
+command.PREPARE["tiny"] = lambda out: directory.prepare_directory(out, {"v": 1}, build)
+sys.exit(command.main(["tiny", "--out", sys.argv[1]]))
+"""
+
+
+def test_a_build_that_is_terminated_leaves_nothing_behind(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", TERMINATED, str(tmp_path / "m")], check=False, timeout=60)
+    assert done.returncode == 143
+    assert [p.name for p in tmp_path.iterdir()] == [".m.lock"]
 
 
 def test_a_newer_recipe_replaces_the_older_directory(tmp_path: Path) -> None:
