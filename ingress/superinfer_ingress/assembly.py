@@ -30,6 +30,7 @@ from superinfer_ingress.reach import Reach
 from superinfer_ingress.record import Record
 from superinfer_ingress.resumption import Resumption
 from superinfer_ingress.server import IngressServer
+from superinfer_ingress.small_file import read_small_bytes
 from superinfer_ingress.surroundings import Followers, LocalFiles, Surroundings
 
 _VERSION: Final = version("superinfer-ingress")
@@ -171,4 +172,4 @@ def _own_name(config: Config) -> str:
 
 
 def _salt_key(path: Path | None) -> bytes | None:
-    return None if path is None else path.read_bytes().strip()
+    return None if path is None else read_small_bytes(path).strip()

@@ -7,10 +7,10 @@ is silently ignored is worse than one that is missing. Nothing here changes afte
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from superinfer_core.yaml_text import NotYaml, load_yaml
 from superinfer_ingress.small_file import read_small_text
 
 Milliseconds = Annotated[float, Field(gt=0, le=3_600_000)]
@@ -203,8 +203,8 @@ def load_config(path: Path) -> Config:
         ConfigInvalid: it cannot be read, or a field is wrong.
     """
     try:
-        document = yaml.safe_load(read_small_text(path))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        document = load_yaml(read_small_text(path))
+    except (OSError, UnicodeDecodeError, NotYaml) as error:
         msg = f"{path}: {error}"
         raise ConfigInvalid(msg) from error
     try:

@@ -5,33 +5,51 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
 
 import uvloop
-import yaml
 
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
 from superinfer_core.scheduling.policy import PolicyInvalid, SchedulingPolicy
+from superinfer_core.small_input import small_input
 from superinfer_sidecar.planner import Planner
 from superinfer_sidecar.service import Sidecar
 from superinfer_sidecar.settings import SidecarSettings, parse_settings
 
+EXIT_USAGE: Final = 2
+_LOG = logging.getLogger(__name__)
+_Parsed = TypeVar("_Parsed")
+
+
+class SettingsUnusable(Exception):
+    """A file that an option names cannot be used; says which, and why."""
+
 
 def make_planner(settings: SidecarSettings) -> Planner:
-    """The planner of the given files; raises OSError, ProfileInvalid, PolicyInvalid or YAMLError."""
+    """The planner of the given files.
+
+    Raises:
+        SettingsUnusable: one of them cannot be used.
+    """
     policy = SchedulingPolicy()
     if settings.policy is not None:
-        policy = SchedulingPolicy.from_mapping(yaml.safe_load(settings.policy.read_text()) or {})
+        policy = _read("--policy", settings.policy, SchedulingPolicy.from_yaml)
     profile = None
     if settings.profile is not None:
-        profile = Profile.load_json(settings.profile.read_text())
+        profile = _read("--profile", settings.profile, Profile.load_json)
     return Planner(policy, profile, learn_overhead=settings.learn_overhead)
 
 
-EXIT_USAGE: Final = 2
-
-_LOG = logging.getLogger(__name__)
+def _read(option: str, path: Path, parse: Callable[[str], _Parsed]) -> _Parsed:
+    try:
+        with path.open("rb") as stream:
+            return parse(small_input(stream.read, str(path)).decode("utf-8"))
+    except OSError as error:
+        raise SettingsUnusable(f"{option} {path}: {error.strerror or error}") from None
+    except (UnicodeDecodeError, ProfileInvalid, PolicyInvalid) as error:
+        raise SettingsUnusable(f"{option} {path}: {error}") from None
 
 
 async def _run(settings: SidecarSettings, planner: Planner) -> int:
@@ -70,7 +88,7 @@ def main(argv: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         planner = make_planner(settings)
-    except (OSError, ProfileInvalid, PolicyInvalid, yaml.YAMLError) as error:
+    except SettingsUnusable as error:
         sys.stderr.write(f"superinfer_sidecar: {error}\n")
         return EXIT_USAGE
     code: int = uvloop.run(_run(settings, planner))

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import uvloop
-import yaml
 
 from superinfer.serving.models import model_directory
 from superinfer.simulation.workload import TraceInvalid
@@ -16,6 +15,8 @@ from superinfer_bench.priority import want_nice
 from superinfer_bench.slo.bench import SloBench
 from superinfer_bench.slo.settings import SloSettings
 from superinfer_bench.stack import BenchFailed
+from superinfer_core.yaml_text import load_yaml
+from superinfer_ingress.small_file import read_small_text
 
 SMOKE_REQUESTS = 40
 POLICIES = ("fcfs", "priority", "edf", "superinfer")
@@ -70,7 +71,7 @@ def parse_settings(argv: Sequence[str], model: Path) -> SloSettings:
         direct=not given.no_direct,
         gold_alone=not given.no_gold_alone,
         seed=given.seed,
-        scheduling=yaml.safe_load(given.scheduling.read_text()) if given.scheduling else {},
+        scheduling=load_yaml(read_small_text(given.scheduling)) if given.scheduling else {},
     )
     if given.smoke:
         settings = replace(

@@ -70,7 +70,8 @@ def bench(
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     try:
         rows = repeat_rows(
-            read_trace(trace) if trace else synthetic_trace(requests, seed, rate_per_s=rate), requests
+            read_trace(trace, requests) if trace else synthetic_trace(requests, seed, rate_per_s=rate),
+            requests,
         )
         shares = dict(_share(entry) for entry in contract or [""])
         served_model = model or _first_model(url, headers)

@@ -24,6 +24,7 @@ from superinfer_core.placement.repack import repack
 from superinfer_core.placement.shape_options import ShapeTerms, UnknownShape, shape_options
 from superinfer_core.placement.shapes import ShapeOffer, Traffic, offers
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
+from superinfer_ingress.small_file import read_small_text
 
 HELP = """Plan placement: which executor on which chiplet, and node by node why others have none.
 
@@ -120,7 +121,7 @@ def _profiles(asked: list[str] | tuple[str, ...]) -> dict[str, Profile]:
         if not file:
             fail(f"--profile {one}: write SHAPE=FILE, e.g. 3g.71gb=profile.json", code=exit_codes.USAGE)
         try:
-            found[shape] = Profile.load_json(Path(file).read_text(encoding="utf-8"))
+            found[shape] = Profile.load_json(read_small_text(Path(file)))
         except (OSError, UnicodeDecodeError, ProfileInvalid) as problem:
             fail(f"{file}: {problem}", fix="Make one with `superinfer profile`.", code=exit_codes.USAGE)
     return found

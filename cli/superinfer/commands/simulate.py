@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from superinfer.exit_codes import USAGE
 from superinfer.output import Output, OutputOption, console, emit_json, fail
@@ -159,8 +158,8 @@ def _policy(policy: Policy, path: Path | None) -> SchedulingPolicy:
     if path is None:
         return SchedulingPolicy()
     try:
-        return SchedulingPolicy.from_mapping(yaml.safe_load(read_small_text(path)) or {})
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, PolicyInvalid, ValueError) as error:
+        return SchedulingPolicy.from_yaml(read_small_text(path))
+    except (OSError, UnicodeDecodeError, PolicyInvalid) as error:
         fail(f"--policy-file {path}: {error}", code=USAGE)
 
 

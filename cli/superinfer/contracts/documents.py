@@ -136,13 +136,13 @@ def _texts(names: Iterable[str]) -> Iterable[tuple[str, bytes]]:
             yield "stdin", sys.stdin.buffer.read(MAX_DOCUMENT_BYTES + 1)
             continue
         path = Path(name)
-        paths = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES) if path.is_dir() else [path]
-        for file in paths:
-            try:
+        try:
+            paths = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES) if path.is_dir() else [path]
+            for file in paths:
                 with file.open("rb") as opened:
                     yield str(file), opened.read(MAX_DOCUMENT_BYTES + 1)
-            except OSError as error:
-                raise CannotRead(f"{file}: {error.strerror or error}") from None
+        except OSError as error:
+            raise CannotRead(f"{error.filename or name}: {error.strerror or error}") from None
 
 
 def _source(name: str, text: bytes) -> Source:

@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from pydantic import ValidationError
 
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.parse import stored_from_resource
+from superinfer_core.contract.problems import ContractInvalid, shown
 from superinfer_core.placement import Node, Topology
+from superinfer_core.small_input import small_input
+from superinfer_core.yaml_text import NotYaml, load_yaml_documents
+from superinfer_ingress.small_file import read_small_bytes
 from superinfer_operator.watching.hardware import NodeHardware, hardware_reader
 from superinfer_operator.watching.nodes import node_facts
 from superinfer_operator.watching.objects import TextRecord, text_record
@@ -24,7 +27,9 @@ from superinfer_operator.watching.pods import ExecutorPod, ForeignPod, pod_facts
 from superinfer_operator.watching.pools import pool_record
 
 STDIN: Final = "-"
+SUFFIXES: Final = (".yaml", ".yml", ".json")
 MAX_BYTES: Final = 512 << 20
+"""Of one file: 10,000 nodes with their pods are less than half of that."""
 
 
 class CannotPlan(Exception):
@@ -91,22 +96,33 @@ def read_world(files: Sequence[str], namespace: str) -> World:
         if reader is None:
             world.ignored[kind or "(no kind)"] = world.ignored.get(kind or "(no kind)", 0) + 1
             continue
-        metadata = document.setdefault("metadata", {})
-        name = metadata.get("name")
-        if not name:
-            raise CannotPlan(f"{place}: {kind} without metadata.name; give it one")
-        if kind not in ("Node", "NodeTopology"):
-            metadata.setdefault("namespace", namespace)
-        metadata.setdefault("uid", f"{kind}/{metadata.get('namespace', '')}/{name}")
+        name = _identified(place, kind, document, namespace)
         try:
             reader(document)
         except ValidationError as problem:
             first = problem.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise CannotPlan(f"{place}: {kind} {name}: {where}: {first['msg']}") from None
-        except (KeyError, ValueError, TypeError, AttributeError) as problem:
-            raise CannotPlan(f"{place}: {kind} {name} cannot be read: {problem!r}") from None
+        except ContractInvalid as problem:
+            raise CannotPlan(f"{place}: {kind} {name}: {problem}") from None
+        except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as problem:
+            raise CannotPlan(f"{place}: {kind} {name} cannot be read: {problem!r:.200}") from None
     return world
+
+
+def _identified(place: str, kind: str, document: dict[str, Any], namespace: str) -> str:
+    """The name of an object, which gets the namespace and uid it lacks."""
+    metadata = document.setdefault("metadata", {})
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or not name:
+        raise CannotPlan(f"{place}: {kind} without metadata.name; give it one")
+    own = metadata.get("namespace") or ""
+    if not isinstance(own, str):
+        raise CannotPlan(f"{place}: {kind} {name}: metadata.namespace is {shown(own)}; write its name")
+    if kind not in ("Node", "NodeTopology"):
+        own = metadata["namespace"] = own or namespace
+    metadata.setdefault("uid", f"{kind}/{own}/{name}")
+    return name
 
 
 def _add_node(world: World, node: Node) -> None:
@@ -136,15 +152,13 @@ def _key(document: dict[str, Any]) -> str:
 
 
 def _documents(files: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     for name in files:
-        text = _text(name)
-        place = "stdin" if name == STDIN else name
-        try:
-            loaded = list(yaml.load_all(text, Loader=loader))
-        except yaml.YAMLError as problem:
-            raise CannotPlan(f"{place}: not YAML: {problem}") from None
-        yield from _flat(place, loaded)
+        for place, text in _texts(name):
+            try:
+                loaded = load_yaml_documents(text)
+            except NotYaml as problem:
+                raise CannotPlan(f"{place}: not YAML: {problem}") from None
+            yield from _flat(place, loaded)
 
 
 def _flat(place: str, documents: Iterable[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -155,19 +169,24 @@ def _flat(place: str, documents: Iterable[Any]) -> Iterator[tuple[str, dict[str,
             raise CannotPlan(f"{place}: holds {type(document).__name__}, not an object")
         if str(document.get("kind") or "").endswith("List") and isinstance(document.get("items"), list):
             kind = str(document["kind"]).removesuffix("List")
-            yield from _flat(place, ({"kind": kind, **item} if kind else item for item in document["items"]))
+            items = document["items"]
+            named = ({"kind": kind, **item} if kind and isinstance(item, dict) else item for item in items)
+            yield from _flat(place, named)
         else:
             yield place, document
 
 
-def _text(name: str) -> bytes:
+def _texts(name: str) -> Iterator[tuple[str, bytes]]:
+    """What is to be read under a name, and where it is from; a directory means every document below it."""
     try:
         if name == STDIN:
-            return sys.stdin.buffer.read(MAX_BYTES)
+            yield "stdin", small_input(sys.stdin.buffer.read, "stdin", MAX_BYTES)
+            return
         path = Path(name)
-        if path.is_dir():
-            found = sorted(p for p in path.rglob("*") if p.suffix in (".yaml", ".yml", ".json"))
-            return b"\n---\n".join(p.read_bytes() for p in found)
-        return path.read_bytes()
+        files = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES) if path.is_dir() else [path]
+        if not files:
+            raise CannotPlan(f"{name}: holds no {', '.join(f'*{one}' for one in SUFFIXES)}")
+        for file in files:
+            yield str(file), read_small_bytes(file, MAX_BYTES)
     except OSError as error:
-        raise CannotPlan(f"{name}: {error.strerror or error}") from None
+        raise CannotPlan(f"{error.filename or name}: {error.strerror or error}") from None

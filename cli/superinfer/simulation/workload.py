@@ -7,11 +7,12 @@ import csv
 import json
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from superinfer_core.contract.problems import shown
 from superinfer_core.slo import Rank, RequestSlo, Tier
 
 
@@ -47,6 +48,9 @@ DEFAULT_MIX = (
 """Issue A, bench-slo: TTFT 3/6/15 x unloaded + 50 ms, mean ITL 4/6/10 x unloaded."""
 
 TTFT_ALLOWANCE_MS = 50.0
+LONGEST_LINE = 65_536
+MOST = 1e15
+MOST_TOKENS = 16_777_216
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +78,18 @@ def read_trace(path: Path, limit: int | None = None) -> list[TraceRow]:
 
     CSV: `arrived_at` in seconds, `num_prefill_tokens`, `num_decode_tokens`. JSON lines: `timestamp` in ms,
     `input_length`, `output_length`.
+
+    Raises:
+        TraceInvalid: a line is too long or has no such numbers; names the request and the field.
+        OSError, UnicodeDecodeError: it cannot be read, or is not text.
     """
     if path.is_char_device() or path.is_block_device():
         msg = f"{path} is a device, which may never end; give a file"
         raise TraceInvalid(msg)
     rows: list[TraceRow] = []
-    with path.open(encoding="utf-8", newline="") as lines:
-        source: Iterable[dict[str, Any]]
+    with path.open(encoding="utf-8", newline="") as opened:
+        lines = _lines(opened, path)
+        source: Iterable[Any]
         if path.suffix in {".jsonl", ".json", ".ndjson"}:
             source, names, scale = map(json.loads, lines), ("timestamp", "input_length", "output_length"), 1.0
         else:
@@ -88,22 +97,56 @@ def read_trace(path: Path, limit: int | None = None) -> list[TraceRow]:
             source = csv.DictReader(lines)
         iterator = iter(source)
         while limit is None or len(rows) < limit:
+            where = f"{path}, request {len(rows) + 1}"
             try:
-                item = next(iterator)
-                row = TraceRow(float(item[names[0]]) * scale, int(item[names[1]]), int(item[names[2]]))
+                rows.append(_row(next(iterator), names, scale, where))
             except StopIteration:
                 break
-            except (KeyError, TypeError, ValueError) as e:
-                msg = f"{path}, request {len(rows) + 1}: {e!r}; expected fields {', '.join(names)}"
-                raise TraceInvalid(msg) from None
-            if not math.isfinite(row.arrived_ms):
-                msg = f"{path}, request {len(rows) + 1}: arrival is not a finite number"
-                raise TraceInvalid(msg)
-            rows.append(row)
+            except TraceInvalid:
+                raise
+            except (ValueError, csv.Error, RecursionError) as error:
+                raise TraceInvalid(f"{where}: cannot be read: {str(error)[:200]}") from None
     if not rows:
         msg = f"{path}: no requests"
         raise TraceInvalid(msg)
     return sorted(rows, key=lambda r: r.arrived_ms)
+
+
+def _lines(opened: TextIO, path: Path) -> Iterator[str]:
+    """Lines, none of them longer than a line of a trace can be: a file without line ends is no trace."""
+    while line := opened.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise TraceInvalid(
+                f"{path}: a line has more than {LONGEST_LINE} characters; is it the right file?"
+            )
+        if line.strip():
+            yield line
+
+
+def _row(item: Any, names: tuple[str, str, str], scale: float, where: str) -> TraceRow:
+    if not isinstance(item, dict):
+        raise TraceInvalid(f"{where}: is {shown(item)}, not fields {', '.join(names)}")
+    at, prompt, answer = (_number(item, name, where) for name in names)
+    return TraceRow(at * scale, _tokens(names[1], prompt, where), _tokens(names[2], answer, where))
+
+
+def _number(item: dict[str, Any], name: str, where: str) -> float:
+    value = item.get(name)
+    if value is None:
+        raise TraceInvalid(f"{where}: has no {name}; each request needs it")
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not abs(number) <= MOST:
+        raise TraceInvalid(f"{where}: {name} is {shown(value)}; write a number, at most {MOST:.0e}")
+    return number
+
+
+def _tokens(name: str, number: float, where: str) -> int:
+    if not (0 <= number <= MOST_TOKENS and number == int(number)):
+        raise TraceInvalid(f"{where}: {name} is {number:g}; write a whole number from 0 to {MOST_TOKENS}")
+    return int(number)
 
 
 def synthetic_trace(

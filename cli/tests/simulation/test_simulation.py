@@ -91,14 +91,43 @@ def test_both_trace_forms_read_the_same(tmp_path: Path) -> None:
     assert [r.prompt_tokens for r in read_trace(table)] == [7, 10]
 
 
+HEADER = "arrived_at,num_prefill_tokens,num_decode_tokens\n"
+GOOD = '{"timestamp": 0, "input_length": 7, "output_length": 2}\n'
+BAD_TRACES = [
+    ("empty", "t.csv", "", "no requests"),
+    ("other columns", "t.csv", "a,b,c\n1,2,3\n", "request 1: has no arrived_at"),
+    ("no number", "t.csv", HEADER + "nan,1,1\n", "request 1: arrived_at is 'nan'; write a number"),
+    ("infinite", "t.csv", HEADER + "0,inf,1\n", "num_prefill_tokens is 'inf'"),
+    ("below 0", "t.csv", HEADER + "0,1,1\n0,-4,1\n", "request 2: num_prefill_tokens is -4; write a whole"),
+    ("half a token", "t.csv", HEADER + "0,1,1.5\n", "num_decode_tokens is 1.5; write a whole"),
+    ("more tokens than any model has", "t.csv", HEADER + "0,1e12,1\n", "num_prefill_tokens is 1e+12"),
+    ("a short row", "t.csv", HEADER + "0,1\n", "has no num_decode_tokens"),
+    ("a row too wide to read", "t.csv", HEADER + '"' + "x\n" * 90_000, "cannot be read: field larger"),
+    ("no line ends", "t.csv", "x" * 70_000, "a line has more than 65536 characters"),
+    ("not JSON", "t.jsonl", GOOD + "{\n", "request 2: cannot be read"),
+    ("nested without end", "t.jsonl", "[" * 60_000, "request 1: cannot be read"),
+    ("a list", "t.jsonl", "[1, 2]\n", "is a list of 2 items, not fields timestamp"),
+    ("text in place of a number", "t.jsonl", GOOD.replace("7", '"x"'), "input_length is 'x'"),
+    ("a number without end", "t.jsonl", GOOD.replace("7", "9" * 500), "input_length is an integer of"),
+]
+
+
 @pytest.mark.parametrize(
-    "text", ["", "a,b,c\n1,2,3\n", "arrived_at,num_prefill_tokens,num_decode_tokens\nnan,1,1\n"]
+    ("name", "text", "words"), [case[1:] for case in BAD_TRACES], ids=[case[0] for case in BAD_TRACES]
 )
-def test_a_trace_that_cannot_be_read_says_where(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "bad.csv"
+def test_a_trace_that_cannot_be_read_says_where(tmp_path: Path, name: str, text: str, words: str) -> None:
+    path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(TraceInvalid, match=r"bad\.csv"):
+    with pytest.raises(TraceInvalid) as invalid:
         read_trace(path)
+    assert str(path) in str(invalid.value)
+    assert words in str(invalid.value)
+
+
+def test_no_more_of_a_trace_is_read_than_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(GOOD * 2 + "broken")
+    assert len(read_trace(path, 2)) == 2
 
 
 def test_the_command_answers_programs_and_people() -> None:

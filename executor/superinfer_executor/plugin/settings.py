@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
 from superinfer_core.prediction.step_model import StepModel
 from superinfer_core.scheduling.policy import PolicyInvalid, SchedulingPolicy
+from superinfer_core.small_input import small_input
 
 PROFILE_ENV: Final = "SUPERINFER_PROFILE"
 POLICY_ENV: Final = "SUPERINFER_POLICY"
@@ -57,13 +56,18 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> PluginSettings
 
 def _profile(path: Path) -> Profile:
     try:
-        return Profile.load_json(path.read_text(encoding="utf-8"))
+        return Profile.load_json(_text(path))
     except (OSError, UnicodeDecodeError, ProfileInvalid) as error:
         raise PluginSettingsInvalid(f"{PROFILE_ENV}={path}: {error}") from error
 
 
 def _policy(path: Path) -> SchedulingPolicy:
     try:
-        return SchedulingPolicy.from_mapping(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, PolicyInvalid, ValueError) as error:
+        return SchedulingPolicy.from_yaml(_text(path))
+    except (OSError, UnicodeDecodeError, PolicyInvalid) as error:
         raise PluginSettingsInvalid(f"{POLICY_ENV}={path}: {error}") from error
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as stream:
+        return small_input(stream.read, str(path)).decode("utf-8")

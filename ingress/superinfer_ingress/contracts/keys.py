@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.alias_generators import to_camel
 
 from superinfer_core.contract.problems import shown
+from superinfer_core.yaml_text import NotYaml, load_yaml
 from superinfer_ingress.small_file import read_small_text
 
 _PREFIX: Final = "sk-si-"
@@ -144,18 +145,15 @@ def read_keys(text: str, where: str) -> KeyRing:
 
 def _entries(text: str, where: str) -> tuple[_Entry, ...]:
     try:
-        document = yaml.safe_load(text) or {}
+        document = load_yaml(text) or {}
         if not isinstance(document, dict):
             msg = f"{where}: is no keys file; it begins with `keys:` (`superinfer keys create` writes one)"
             raise KeysInvalid(msg)
         return _File.model_validate(document).keys
     except ValidationError as error:
         raise KeysInvalid(_wrong(where, error)) from None
-    except yaml.YAMLError as error:
-        # A YAML error quotes the text around it, which may be a hash or a key pasted by mistake.
-        mark = getattr(error, "problem_mark", None)
-        at = f" at line {mark.line + 1}" if mark is not None else ""
-        msg = f"{where}: cannot be read as YAML{at} ({type(error).__name__})"
+    except NotYaml as error:
+        msg = f"{where}: cannot be read as YAML: {error}"
         raise KeysInvalid(msg) from None
 
 
@@ -196,7 +194,7 @@ def add_key(path: Path, entry: dict[str, object]) -> None:
         raise KeysInvalid(_wrong("key", error)) from None
     if path.exists():
         load_keys(path)
-        document = yaml.safe_load(_text_of(path)) or {}
+        document = load_yaml(_text_of(path)) or {}
     else:
         document = {}
     entries = [*document.get("keys", []), entry]
@@ -226,7 +224,7 @@ def remove_key(path: Path, name: str) -> None:
         known = ", ".join(names[:20]) or "none"
         msg = f"{path}: there is no key named {shown(name)}; those there are: {known}"
         raise KeysInvalid(msg)
-    document = yaml.safe_load(_text_of(path))
+    document = load_yaml(_text_of(path))
     _write(path, [entry for entry in document["keys"] if entry["name"] != name])
 
 
