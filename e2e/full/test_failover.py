@@ -1,7 +1,8 @@
 """Executors are lost in every way a cluster has while 20 clients stream: nobody notices but by a pause.
 
 Every client asks the same over and over, half of them greedily, half with a seed, so each answer can be
-compared with one that nothing interrupted.
+compared with one that nothing interrupted. Real engines go on from KV that was saved elsewhere, not computed
+again: their contexts are many blocks long.
 """
 
 from __future__ import annotations
@@ -20,11 +21,16 @@ from e2e.harness.report import Report
 from e2e.harness.streams import Stream, Streams
 from e2e.harness.traffic import Door
 
+from superinfer_core.api.v1alpha1 import labels
+
 CLIENTS = 20
 BUSY = 5
 TINY = "tiny"
 STUBS = "stubs"
 PATIENT_MS = 120_000
+PREFACE = "The boats are in, the nets are dry, the light is on. " * 8
+BLOCK_TOKENS = 32
+"""Of the engines of the pool `tiny`."""
 
 Loss = Callable[[Object], AbstractContextManager[None]]
 
@@ -67,10 +73,29 @@ def patient(stubs: str) -> Iterator[str]:
 def test_clients_of_real_engines_notice_nothing(
     door: Door, engines: str, report: Report, name: str, loss: Loss
 ) -> None:
-    """Real vLLM, tiny model, 20 streams: cut ones go on elsewhere, each answer is whole, exact, and one."""
+    """Real vLLM, tiny model, 20 streams: cut ones go on elsewhere, each answer is whole, exact, and one.
+
+    The executor that takes them has their KV as copies, loads it, and computes little of it again.
+    """
     until_ready(TINY, LAB, executors=2, within_s=420)
-    streams = Streams(door, model=TINY, contract=f"{LAB}/stories", clients=CLIENTS, tokens=800)
-    _nobody_notices(streams, TINY, LAB, loss, report, name)
+    streams = Streams(
+        door, model=TINY, contract=f"{LAB}/stories", clients=CLIENTS, tokens=800, preface=PREFACE
+    )
+    pods = {pod["metadata"]["name"]: pod for pod in pods_of(TINY, LAB)}
+    before = {name: _kv_used(pod) for name, pod in pods.items()}
+    resumed = _nobody_notices(streams, TINY, LAB, loss, report, name)
+    moves = [resume for entry in resumed for resume in entry["resumes"]]
+    takers = ({move["taken_by"] for move in moves} & pods.keys()) - {move["left"] for move in moves}
+    assert takers, "somebody who was there all the time took them"
+    restored, loaded = (
+        sum(_kv_used(pods[taker])[number] - before[taker][number] for taker in takers) for number in (0, 1)
+    )
+    report.figures |= {f"{name}_restored": restored, f"{name}_loaded_blocks": loaded}
+    assert restored > 0, "requests came back to KV that was there for them"
+    assert loaded > 0, "and the engine took it instead of computing it"
+    once = [entry["recomputed_tokens"] for entry in resumed if len(entry["resumes"]) == 1]
+    report.figures[f"{name}_recomputed_tokens"] = sum(once)
+    assert min(once, default=0) <= BLOCK_TOKENS, "of some request only what was in no saved block yet"
     until_ready(TINY, LAB, executors=2, within_s=420)
 
 
@@ -82,10 +107,25 @@ def test_clients_of_stubs_notice_no_killed_node(door: Door, patient: str, report
     until_ready(STUBS, SHOP, executors=3, within_s=240)
 
 
+def _kv_used(pod: Object) -> tuple[float, float]:
+    """Requests of a pod that found KV of theirs here or fetched it, and blocks its engine loaded."""
+    restored = sum(
+        release.counter(
+            pod, labels.METRICS_PORT, "superinfer_checkpoint_restores_total", label=f'result="{result}"'
+        )
+        for result in ("own", "whole", "part")
+    )
+    loaded = "superinfer_checkpoint_engine_loaded_blocks_total"
+    return restored, release.counter(pod, labels.METRICS_PORT, loaded)
+
+
 def _nobody_notices(
     streams: Streams, pool: str, namespace: str, loss: Loss, report: Report, name: str
-) -> None:
-    """Lose a busy executor under the streams; every answer is what it would have been, and some went on."""
+) -> list[Object]:
+    """Lose a busy executor under the streams; every answer is what it would have been.
+
+    Returns the log entries of those that left it.
+    """
     began = time.monotonic()
     expected = {stream.client: stream for stream in streams.once()}
     assert _flaws(expected.values()) == [], "nothing was lost yet"
@@ -130,6 +170,7 @@ def _nobody_notices(
         f"{name}_longest_gap_ms": max(gap for gap in gaps if gap is not None),
         f"{name}_longest_pause_s": round(max(answer.longest_pause_s for answer in answers), 1),
     }
+    return resumed
 
 
 def _busy_pod(streams: Streams, pool: str, namespace: str) -> Object:

@@ -165,14 +165,18 @@ def pods(component: str) -> list[Object]:
 
 def ingress_counter(name: str) -> float:
     """Return a counter of the ingress, over all replicas and labels."""
-    total = 0.0
-    for pod in pods("ingress"):
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:8000/proxy/metrics"
-        lines = kubectl("get", "--raw", path).splitlines()
-        total += sum(
-            float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name}{{", f"{name} "))
-        )
-    return total
+    return sum(counter(pod, 8000, name) for pod in pods("ingress"))
+
+
+def counter(pod: Object, port: int, name: str, *, label: str = "") -> float:
+    """Return a counter of a pod, over all labels or those with `label` among them."""
+    where = pod["metadata"]
+    path = f"/api/v1/namespaces/{where['namespace']}/pods/{where['name']}:{port}/proxy/metrics"
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in kubectl("get", "--raw", path).splitlines()
+        if line.startswith((f"{name}{{", f"{name} ")) and label in line
+    )
 
 
 def request_log(since_s: float) -> list[Object]:

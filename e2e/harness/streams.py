@@ -70,12 +70,15 @@ class Stream:
 class Streams:
     """So many clients with answers of so many tokens each."""
 
-    def __init__(self, door: Door, *, model: str, contract: str, clients: int, tokens: int) -> None:
-        """Keep what to ask; `once` and `running` ask it."""
+    def __init__(
+        self, door: Door, *, model: str, contract: str, clients: int, tokens: int, preface: str = ""
+    ) -> None:
+        """Keep what to ask, every question after the same preface; `once` and `running` ask it."""
         self._url = f"{door.url}/v1/chat/completions"
         self._headers = {"authorization": f"Bearer {door.key}", "x-slo-contract-id": contract}
         self._model = model
         self._tokens = tokens
+        self._preface = preface
         self.clients = clients
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -151,7 +154,7 @@ class Streams:
         sampling = {"temperature": 0} if client % 2 else {"temperature": 0.9, "seed": client}
         return {
             "model": self._model,
-            "messages": [{"role": "user", "content": f"Tell story number {client} of a harbour."}],
+            "messages": [{"role": "user", "content": f"{client}: {self._preface}Tell a story of a harbour."}],
             "max_tokens": self._tokens,
             "ignore_eos": True,
             "stream": True,
