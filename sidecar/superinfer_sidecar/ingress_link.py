@@ -6,7 +6,9 @@ An ingress that leaves more unread than the bound is cut off: its requests are c
 import asyncio
 import contextlib
 import logging
-from typing import Any, Final
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Protocol
 
 import grpc
 import grpc.aio
@@ -21,6 +23,14 @@ _LOG = logging.getLogger(__name__)
 _FRAME_TAG: Final = b"\x1a"
 """Key of FromSidecar.frame on the wire (field 3, length-delimited)."""
 _CALM_PER_S: Final = 1600.0
+_INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _INTERNAL = (
+    int(code.value[0])
+    for code in (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.INTERNAL,
+    )
+)
 _PATIENCE_S: Final = 1.0
 """How long the end of a stream nobody reads may take to be written."""
 
@@ -98,10 +108,43 @@ class IngressLink(Outbox):
         self.poke()
 
 
-async def serve_ingress(context: Any, link: IngressLink, desk: Desk) -> None:
+class IngressStream(Protocol):
+    """One call of Sidecar/Serve, whoever speaks its wire."""
+
+    async def read_for_ever(self, take: Callable[[bytes], None]) -> None:
+        """Call `take` with every message until the peer ends the call; raises what `take` raised."""
+
+    async def write(self, message: bytes) -> None:
+        """Send one message; returns once there is room for the next."""
+
+    async def finish(self, status: int, message: str) -> None:
+        """End the call with a status that is not OK; where nobody reads it, when its connection ends."""
+
+
+class GrpcStream:
+    """A call that came through grpc.aio."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self.write = context.write
+
+    async def read_for_ever(self, take: Callable[[bytes], None]) -> None:
+        """See IngressStream."""
+        while (raw := await self._context.read()) is not grpc.aio.EOF:
+            take(raw)
+
+    async def finish(self, status: int, message: str) -> None:
+        """See IngressStream."""
+        code = next(code for code in grpc.StatusCode if code.value[0] == status)
+        with contextlib.suppress(TimeoutError, grpc.aio.InternalError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._context.abort(code, message)
+
+
+async def serve_ingress(stream: IngressStream, link: IngressLink, desk: Desk) -> None:
     """Run one stream until either side ends it, or the ingress is too slow or talks nonsense."""
-    reading = asyncio.create_task(_read_for_ever(context, link, desk))
-    writing = asyncio.create_task(link.write_for_ever(context.write))
+    reading = asyncio.create_task(stream.read_for_ever(partial(_take, link, desk)))
+    writing = asyncio.create_task(link.write_for_ever(stream.write))
     ending = asyncio.create_task(link.ending.wait())
     tasks: tuple[asyncio.Task[Any], ...] = (reading, writing, ending)
     try:
@@ -119,30 +162,22 @@ async def serve_ingress(context: Any, link: IngressLink, desk: Desk) -> None:
             await asyncio.gather(*tasks, return_exceptions=True)
     if link.too_slow:
         desk.counters.slow_ingresses += 1
-        await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "this ingress does not read its output")
+        await stream.finish(_RESOURCE_EXHAUSTED, "this ingress does not read its output")
     problem = None if reading.cancelled() else reading.exception()
     if isinstance(problem, DecodeError):
-        await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, "not a superinfer.v1.ToSidecar")
+        await stream.finish(_INVALID_ARGUMENT, "not a superinfer.v1.ToSidecar")
     elif problem is not None and not isinstance(problem, grpc.RpcError):
         _LOG.error("an ingress stream failed", exc_info=problem)
-        await _abort(context, grpc.StatusCode.INTERNAL, "the sidecar failed; its log says why")
+        await stream.finish(_INTERNAL, "the sidecar failed; its log says why")
 
 
-async def _abort(context: Any, code: grpc.StatusCode, message: str) -> None:
-    """End the stream with a status; one nobody reads takes it later, or when its connection ends."""
-    with contextlib.suppress(TimeoutError, grpc.aio.InternalError):
-        async with asyncio.timeout(_PATIENCE_S):
-            await context.abort(code, message)
-
-
-async def _read_for_ever(context: Any, link: IngressLink, desk: Desk) -> None:
-    while (raw := await context.read()) is not grpc.aio.EOF:
-        message = sidecar_pb2.ToSidecar.FromString(raw)
-        if message.HasField("hello"):
-            _LOG.info("ingress connected", extra={"ingress": message.hello.ingress_id})
-        if message.HasField("peers"):
-            desk.listener.peers(message.peers)
-        if message.cancels:
-            desk.cancel(message.cancels, link)
-        if message.submits:
-            desk.submit(message.submits, link)
+def _take(link: IngressLink, desk: Desk, raw: bytes) -> None:
+    message = sidecar_pb2.ToSidecar.FromString(raw)
+    if message.HasField("hello"):
+        _LOG.info("ingress connected", extra={"ingress": message.hello.ingress_id})
+    if message.HasField("peers"):
+        desk.listener.peers(message.peers)
+    if message.cancels:
+        desk.cancel(message.cancels, link)
+    if message.submits:
+        desk.submit(message.submits, link)

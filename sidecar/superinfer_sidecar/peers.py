@@ -100,6 +100,10 @@ class Peers:
         self._insecure = settings.insecure
         self.certificates = None if settings.tls is None else Certificates(settings.tls)
 
+    def lets_in_anyone(self, listen: str) -> bool:
+        """Whether whoever can reach this address may do everything: there is nothing to ask a peer."""
+        return self.certificates is None and (self._insecure or is_local(_peer_of(listen)))
+
     def why_not_submit(self, context: Any) -> str | None:
         """Why this caller may not submit work; None if it may."""
         return self._why_not(context, INGRESS_TLS_NAME, "submit work")
@@ -135,6 +139,13 @@ class Peers:
             return None
         shown = ", ".join(sorted(names)) or "nobody"
         return f"only {name} may {what}; this certificate is for {shown}"
+
+
+def _peer_of(listen: str) -> str:
+    """An address to listen on as gRPC would name a peer there; names of hosts are nobody's."""
+    if listen.startswith("unix:"):
+        return listen
+    return f"{'ipv6' if listen.startswith('[') else 'ipv4'}:{listen}"
 
 
 def _configuration(pair: tuple[bytes, bytes, bytes]) -> grpc.ServerCertificateConfiguration:

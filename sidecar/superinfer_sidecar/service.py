@@ -7,6 +7,7 @@ NOT_SERVING until one serves, and again while it is gone or the sidecar drains.
 import asyncio
 import contextlib
 import logging
+import tempfile
 import time
 from typing import Any, Final
 
@@ -15,7 +16,9 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from superinfer_proto.door import Door
 from superinfer_proto.processes import is_ending
+from superinfer_proto.served_call import ServedCall
 from superinfer_proto.v1 import engine_pb2, sidecar_pb2, work_pb2
 from superinfer_sidecar.backpressure import tick_ms
 from superinfer_sidecar.book import Book, Bounds
@@ -25,7 +28,7 @@ from superinfer_sidecar.desk import Desk
 from superinfer_sidecar.engine_link import EngineConnection, EngineLink
 from superinfer_sidecar.engine_watch import EngineWatch, end_engine
 from superinfer_sidecar.http import Page, start_pages
-from superinfer_sidecar.ingress_link import IngressLink, serve_ingress
+from superinfer_sidecar.ingress_link import GrpcStream, IngressLink, IngressStream, serve_ingress
 from superinfer_sidecar.load import REPORT_EVERY_MS, LoadReporter
 from superinfer_sidecar.metrics import CONTENT_TYPE, render_metrics
 from superinfer_sidecar.peers import Peers
@@ -36,6 +39,7 @@ from superinfer_sidecar.starvation import Starvation
 
 _LOG = logging.getLogger(__name__)
 SERVICE: Final = "superinfer.v1.Sidecar"
+_SERVE: Final = f"/{SERVICE}/Serve"
 ALIVE: Final = "alive"
 READY_NAMES: Final = ("", SERVICE, "ready")
 _REPORT_S: Final = REPORT_EVERY_MS / 1000
@@ -76,6 +80,8 @@ class Sidecar:
         self.metrics_port = 0
         self._health = health.aio.HealthServicer()
         self._server: Any = None
+        self._door: Door | None = None
+        self._behind: tempfile.TemporaryDirectory[str] | None = None
         self._pages: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._watch = EngineWatch(settings.hang, every_ms=REPORT_EVERY_MS, starvation=Starvation)
@@ -100,14 +106,7 @@ class Sidecar:
         if self.checkpoints is not None:
             self.checkpoints.add_to(server)
             self.checkpoints.start()
-        names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
-        if self.peers.certificates is None:
-            self.port = server.add_insecure_port(settings.listen)
-        else:
-            credentials = self.peers.certificates.server_credentials()
-            self.port = server.add_secure_port(settings.listen, credentials)
-        await server.start()
+        await self._listen(server)
         if settings.metrics_port >= 0:
             await self._start_pages()
         await self._health.set(ALIVE, health_pb2.HealthCheckResponse.SERVING)
@@ -117,6 +116,24 @@ class Sidecar:
             asyncio.create_task(self._tick_for_ever()),
             asyncio.create_task(self._look_for_ever()),
         ]
+
+    async def _listen(self, server: grpc.aio.Server) -> None:
+        """Open the port: gRPC's, or a door before gRPC where nobody has to show a certificate."""
+        names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        listen, certificates = self._settings.listen, self.peers.certificates
+        if certificates is not None:
+            self.port = server.add_secure_port(listen, certificates.server_credentials())
+        elif self.peers.lets_in_anyone(listen):
+            folder = self._behind = tempfile.TemporaryDirectory(prefix="superinfer-sidecar-")
+            behind = f"{folder.name}/grpc.sock"
+            server.add_insecure_port(f"unix:{behind}")
+            self._door = Door(_SERVE, self._serve_direct, behind)
+            await self._door.open(listen)
+            self.port = self._door.port
+        else:
+            self.port = server.add_insecure_port(listen)
+        await server.start()
 
     async def drain(self) -> None:
         """Refuse new work; let ingresses take elsewhere what can go there, finish the rest, then close.
@@ -138,7 +155,11 @@ class Sidecar:
         await self._end_streams()
         if self.checkpoints is not None:
             await self.checkpoints.close()
+        if self._door is not None:
+            self._door.close()
         await self._server.stop(grace=0.2)
+        if self._behind is not None:
+            self._behind.cleanup()
         if self._pages is not None:
             self._pages.close()
         for task in self._tasks:
@@ -191,13 +212,20 @@ class Sidecar:
         if why_not is not None:
             _LOG.warning("a peer was turned away: %s", why_not)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why_not)
+        await self._serve_stream(GrpcStream(context))
+
+    async def _serve_direct(self, call: ServedCall) -> None:
+        await self._serve_stream(call)
+        await call.finish(0)
+
+    async def _serve_stream(self, stream: IngressStream) -> None:
         link = IngressLink(self._settings.stream_buffer_bytes)
         self.links.add(link)
         self._streams_ended.clear()
         link.info(self.executor_info())
         link.load(self.reporter.make())
         try:
-            await serve_ingress(context, link, self.desk)
+            await serve_ingress(stream, link, self.desk)
         finally:
             self.links.discard(link)
             if not self.links:

@@ -21,6 +21,7 @@ from superinfer_core.prediction.profile import Profile
 from superinfer_core.scheduling.policy import SchedulingPolicy
 from superinfer_executor.stub.service import StubEngine, start_server
 from superinfer_executor.stub.settings import StubSettings
+from superinfer_proto.duplex import DuplexCall, open_call
 from superinfer_proto.v1 import sidecar_pb2, sidecar_pb2_grpc, slo_pb2, work_pb2
 from superinfer_sidecar.planner import Planner
 from superinfer_sidecar.service import Sidecar
@@ -81,6 +82,36 @@ async def until(condition: Callable[[], Any], what: str) -> None:
                 await asyncio.sleep(0.002)
     except TimeoutError:
         pytest.fail(f"waited in vain for {what}")
+
+
+class DirectCall:
+    """A call as the product's ingress makes it, with the few methods of grpc.aio's that tests use."""
+
+    def __init__(self) -> None:
+        self._heard: asyncio.Queue[Any] = asyncio.Queue()
+        self._call: DuplexCall | None = None
+
+    async def open(self, address: str) -> "DirectCall":
+        self._call = await open_call(
+            address,
+            "/superinfer.v1.Sidecar/Serve",
+            tls=None,
+            on_message=lambda raw: self._heard.put_nowait(sidecar_pb2.FromSidecar.FromString(raw)),
+            on_closed=lambda _why: self._heard.put_nowait(grpc.aio.EOF),
+        )
+        return self
+
+    async def write(self, message: sidecar_pb2.ToSidecar) -> None:
+        self._call.send(message.SerializeToString())
+
+    async def read(self) -> Any:
+        return await self._heard.get()
+
+    def cancel(self) -> None:
+        self._call.abort()
+
+    def stop_reading(self) -> None:
+        self._call._transport.pause_reading()
 
 
 @dataclass
@@ -150,6 +181,8 @@ class Site:
     engine: StubEngine | None = None
     engine_server: Any = None
     sidecar: Sidecar | None = None
+    direct: bool = False
+    """Whether ingresses speak as the product's own does, or through grpc.aio."""
     ingresses: list[Ingress] = field(default_factory=list)
 
     @property
@@ -184,9 +217,14 @@ class Site:
 
     async def connect(self, *, reading: bool = True) -> Ingress:
         channel = grpc.aio.insecure_channel(f"unix:{self.folder}/sidecar.sock")
-        call = sidecar_pb2_grpc.SidecarStub(channel).Serve()
+        if self.direct:
+            call: Any = await DirectCall().open(f"unix:{self.folder}/sidecar.sock")
+        else:
+            call = sidecar_pb2_grpc.SidecarStub(channel).Serve()
         await call.write(sidecar_pb2.ToSidecar(hello=sidecar_pb2.Hello(ingress_id="test")))
         ingress = Ingress(call, channel)
+        if self.direct and not reading:
+            call.stop_reading()
         if reading:
             ingress.task = asyncio.create_task(ingress.read_for_ever())
             await until(lambda: ingress.infos and ingress.loads, "the greeting")
@@ -206,6 +244,12 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     made = Site(tmp_path)
     yield made
     await made.close()
+
+
+@pytest.fixture(params=["grpc", "direct"])
+def either_wire(request: pytest.FixtureRequest, site: Site) -> None:
+    """Both ways in: what is promised holds whoever speaks the wire."""
+    site.direct = request.param == "direct"
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ async def page(port: int, path: str) -> tuple[int, str]:
     return int(answer.split()[1]), answer.partition("\r\n\r\n")[2]
 
 
+@pytest.mark.usefixtures("either_wire")
 async def test_an_engine_killed_mid_request_and_restarted(site, submit_of, body_of, spawn, wait_until):
     flags = ("--socket", str(site.socket), "--step-ms", "2", "--max-num-seqs", "1")
     engine = spawn("superinfer_executor.stub", *flags)
@@ -128,6 +129,7 @@ async def test_reports_carry_what_was_learned_of_lengths(site, submit_of, body_o
     assert 8 <= load.contracts[0].output_tokens_p50 <= 12
 
 
+@pytest.mark.usefixtures("either_wire")
 async def test_an_ingress_that_leaves_takes_its_requests_with_it(site, submit_of, body_of, wait_until):
     await site.start_engine(step_ms=1.0, max_num_seqs=2)
     sidecar = await site.start_sidecar()
@@ -143,6 +145,7 @@ async def test_an_ingress_that_leaves_takes_its_requests_with_it(site, submit_of
     assert staying.frames[-2].facts.running + staying.frames[-2].facts.waiting <= 1
 
 
+@pytest.mark.usefixtures("either_wire")
 async def test_an_ingress_that_does_not_read_is_cut_off_alone(site, submit_of, body_of, wait_until):
     await site.start_engine(max_model_len=1 << 20)
     sidecar = await site.start_sidecar(stream_buffer_bytes=200_000)
@@ -192,6 +195,7 @@ async def test_a_body_larger_than_the_whole_queue_sheds_nobody(site, submit_of, 
     assert (await ingress.decision("big")).refusal.error.code == "too_large"
 
 
+@pytest.mark.usefixtures("either_wire")
 async def test_a_drain_refuses_new_work_and_finishes_the_old(site, submit_of, body_of, wait_until):
     await site.start_engine(step_ms=1.0, max_num_seqs=1)
     sidecar = await site.start_sidecar()
@@ -210,6 +214,7 @@ async def test_a_drain_refuses_new_work_and_finishes_the_old(site, submit_of, bo
     site.sidecar = None
 
 
+@pytest.mark.usefixtures("either_wire")
 async def test_what_outlasts_the_grace_period_ends_with_an_error(site, submit_of, body_of, wait_until):
     await site.start_engine(step_ms=5.0)
     sidecar = await site.start_sidecar(grace_s=0.05)

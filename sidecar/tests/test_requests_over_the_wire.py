@@ -6,6 +6,8 @@ from superinfer_proto.v1 import slo_pb2, work_pb2
 
 LONG = 400
 
+pytestmark = pytest.mark.usefixtures("either_wire")
+
 
 async def test_a_request_comes_back_whole_and_in_order(site, submit_of, slo_of, body_of):
     await site.start_engine()

@@ -1,0 +1,144 @@
+"""A listener that serves one method itself and leaves everything else to gRPC.
+
+grpc.aio's server carries every message over a completion queue, a thread of its own and several system
+calls: at the rate of engine steps that was over a third of what a sidecar spent. A connection whose first
+bytes are those of our own client calling the method (`served_call.opens_call`) is served by the event loop
+itself; of any other (health checks, reflection, other clients of the same method) the bytes are passed on to
+the gRPC server behind the door, which has every method, this one too: it is the same wire.
+
+Promises: what is not recognised is never half understood; bytes are passed on in order, and no faster than
+the slower side reads.
+Concurrency: the event loop.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from typing_extensions import override
+
+from superinfer_proto.served_call import ServedCall, opens_call
+
+
+class Door:
+    """One listener.
+
+    Args:
+        method: the method that is served here.
+        serve: serves one call of it to its end.
+        behind: path of the Unix socket gRPC listens on.
+    """
+
+    def __init__(self, method: str, serve: Callable[[ServedCall], Awaitable[None]], behind: str) -> None:
+        self.method = method
+        self.serve = serve
+        self.behind = behind
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, listen: str) -> None:
+        """Listen on "host:port" or "unix:/path".
+
+        Raises:
+            OSError: that is not possible.
+        """
+        loop = asyncio.get_running_loop()
+        if listen.startswith("unix:"):
+            path = listen.removeprefix("unix:").removeprefix("//")
+            self._server = await loop.create_unix_server(lambda: _Visitor(self), path)
+            return
+        host, _, port = listen.rpartition(":")
+        self._server = await loop.create_server(lambda: _Visitor(self), host.strip("[]"), int(port))
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        """Let nobody in any more; who is in stays."""
+        if self._server is not None:
+            self._server.close()
+
+    def run(self, work: Awaitable[None]) -> None:
+        """Run something for one visitor on a task of its own."""
+
+        async def running() -> None:
+            await work
+
+        task = asyncio.create_task(running())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Visitor(asyncio.Protocol):
+    """A connection that has not said yet what it wants."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._transport: asyncio.Transport | None = None
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass of it
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        # A DuplexCall writes its opening at once, so it arrives at once. Where it does not, gRPC serves it:
+        # slower, and as well.
+        if opens_call(data, self._door.method):
+            call = ServedCall()
+            call.begin(self._transport, data)
+            self._door.run(self._door.serve(call))
+            return
+        self._transport.pause_reading()
+        self._door.run(_pass_on(self._transport, data, self._door.behind))
+
+
+async def _pass_on(visitor: asyncio.Transport, first: bytes, behind: str) -> None:
+    """Connect a visitor with the gRPC server and let them talk."""
+    to_visitor = _Pipe(visitor)
+    try:
+        inner, _ = await asyncio.get_running_loop().create_unix_connection(lambda: to_visitor, behind)
+    except OSError:  # gRPC is gone already: so are we, in a moment
+        visitor.abort()
+        return
+    inner.write(first)
+    if visitor.is_closing():
+        inner.close()
+        return
+    visitor.set_protocol(_Pipe(inner))
+    visitor.resume_reading()
+
+
+class _Pipe(asyncio.Protocol):
+    """Passes on what one side says to `other`, the other side's transport."""
+
+    def __init__(self, other: asyncio.Transport) -> None:
+        self._other = other
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._other.write(data)
+
+    @override
+    def eof_received(self) -> bool:
+        with contextlib.suppress(OSError):
+            self._other.write_eof()
+        return True
+
+    @override
+    def pause_writing(self) -> None:
+        # Our own side does not read: the other one has nowhere to go with what it says.
+        self._other.pause_reading()
+
+    @override
+    def resume_writing(self) -> None:
+        self._other.resume_reading()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._other.close()

@@ -1,0 +1,116 @@
+"""The sidecar's door: its own ingress is served at once, everybody else by gRPC behind it."""
+
+import asyncio
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from superinfer_proto.duplex import DuplexCall, _call_head
+from superinfer_proto.framing import HEADER_BYTES, PREFACE
+from superinfer_proto.served_call import opens_call
+from superinfer_proto.v1 import sidecar_pb2
+
+SERVE = "/superinfer.v1.Sidecar/Serve"
+CUT_OFF_S = 20.0
+
+
+def opening(path: str = SERVE) -> bytes:
+    """What the product's client writes first for a call to `path`."""
+    written = bytearray()
+
+    class Transport(asyncio.Transport):
+        def write(self, data):
+            written.extend(data)
+
+    DuplexCall(_call_head(path, "localhost", secure=False), print, print).connection_made(Transport())
+    return bytes(written)
+
+
+@pytest.mark.parametrize(
+    ("data", "recognised"),
+    [
+        pytest.param(opening(), True, id="our client"),
+        pytest.param(opening() + b"and its hello", True, id="with more behind it"),
+        pytest.param(opening("/superinfer.v1.Checkpoint/Fetch"), False, id="another method"),
+        pytest.param(opening()[:30], False, id="not all of it yet"),
+        pytest.param(PREFACE + b"\0" * HEADER_BYTES, False, id="another HTTP/2 client"),
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", False, id="no HTTP/2 at all"),
+        pytest.param(b"", False, id="nothing"),
+    ],
+)
+def test_only_our_own_clients_opening_is_recognised(data, recognised):
+    assert opens_call(data, SERVE) is recognised
+
+
+async def test_both_wires_and_health_share_one_address_and_one_desk(site, submit_of, body_of):
+    await site.start_engine(step_ms=1)
+    await site.start_sidecar()
+    through_grpc = await site.connect()
+    site.direct = True
+    direct = await site.connect()
+    channel = grpc.aio.insecure_channel(f"unix:{site.folder}/sidecar.sock")
+    async with channel:
+        answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    for ingress, request_id in ((through_grpc, "one"), (direct, "two")):
+        await ingress.send(submit_of(request_id, body=body_of(3)))
+    for ingress, request_id in ((through_grpc, "one"), (direct, "two")):
+        await ingress.final(request_id)
+        assert ingress.tokens(request_id) == [0, 1, 2]
+        assert list(ingress.outputs) == [request_id]
+
+
+async def test_a_direct_stream_of_nonsense_ends_alone(site, submit_of, body_of, wait_until):
+    await site.start_engine(step_ms=1)
+    await site.start_sidecar()
+    site.direct = True
+    good, bad = await site.connect(), await site.connect()
+    bad.call._call.send(b"\xff\xff\xff not a message")
+    await wait_until(lambda: bad.ended, "its end")
+    await good.send(submit_of("r", body=body_of(2)))
+    await good.final("r")
+
+
+async def test_bytes_that_are_no_http2_close_their_connection_alone(site, submit_of, body_of):
+    await site.start_engine(step_ms=1)
+    await site.start_sidecar()
+    reader, writer = await asyncio.open_unix_connection(f"{site.folder}/sidecar.sock")
+    writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    async with asyncio.timeout(CUT_OFF_S):
+        await reader.read()  # gRPC's own farewell, then the end
+    writer.close()
+    site.direct = True
+    ingress = await site.connect()
+    await ingress.send(submit_of("r", body=body_of(2)))
+    await ingress.final("r")
+
+
+async def test_a_large_body_passes_the_door_on_either_way(site, submit_of, body_of):
+    await site.start_engine(step_ms=1, max_model_len=1 << 21, kv_total_tokens=1 << 22)
+    await site.start_sidecar()
+    body = body_of(1, words="x" * (3 << 20))
+    for site.direct in (False, True):
+        ingress = await site.connect()
+        request_id = f"large-{site.direct}"
+        await ingress.send(submit_of(request_id, body=body))
+        decision = await ingress.decision(request_id)
+        assert decision.admitted, decision.refusal
+        await ingress.final(request_id)
+
+
+async def test_two_sidecars_on_one_address_are_told(site, tmp_path):
+    await site.start_sidecar(listen="127.0.0.1:0")
+    taken = site.sidecar.port
+    first, site.sidecar = site.sidecar, None
+    try:
+        with pytest.raises(OSError, match="in use"):
+            await site.start_sidecar(listen=f"127.0.0.1:{taken}")
+    finally:
+        site.sidecar = None
+        await first.drain()
+
+
+def test_what_the_door_serves_is_the_services_method():
+    assert sidecar_pb2.DESCRIPTOR.services_by_name["Sidecar"].full_name in SERVE
