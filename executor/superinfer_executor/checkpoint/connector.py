@@ -107,6 +107,12 @@ class CheckpointConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc
         self._working.register(kv_caches, self._blocks)
 
     @override
+    def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
+        super().bind_connector_metadata(connector_metadata)
+        # `start_load_kv` may follow the step's compute, where nothing is loaded; this never does.
+        self._working.begin(self._step())
+
+    @override
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         self._working.load(self._step())
 

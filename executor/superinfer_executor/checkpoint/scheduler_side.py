@@ -186,7 +186,9 @@ class SchedulerSide:
         for request_id, tokens in output.num_scheduled_tokens.items():
             covered = self._covered.get(request_id)
             if covered is not None:
-                self._plan_tail(plan, output, covered, covered.request.num_computed_tokens + tokens)
+                computed_tokens = covered.request.num_computed_tokens
+                self._plan_blank(plan, output, request_id, computed_tokens, tokens)
+                self._plan_tail(plan, output, covered, computed_tokens + tokens)
 
     def _plan_saves_of(
         self, plan: StepPlan, output: "SchedulerOutput", request_id: str, done: int, room: int
@@ -212,6 +214,14 @@ class SchedulerSide:
             else:
                 plan.saves.append(Save(block_ids[ordinal], place.slot, block_hash, reader.stream, ordinal))
                 room -= 1
+
+    def _plan_blank(
+        self, plan: StepPlan, output: "SchedulerOutput", request_id: str, computed_tokens: int, tokens: int
+    ) -> None:
+        """The block that this step begins and does not fill: what it held must not leave with its tail."""
+        ordinal, begun = divmod(computed_tokens + tokens, self._layout.block_tokens)
+        if 0 < begun <= tokens:
+            plan.blanks.append(self._block_ids(output, request_id)[ordinal])
 
     def _plan_tail(
         self, plan: StepPlan, output: "SchedulerOutput", covered: Covered, computed_tokens: int

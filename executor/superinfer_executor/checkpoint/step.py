@@ -38,8 +38,12 @@ class Reference:
 
 @dataclass
 class StepPlan(KVConnectorMetadata):  # type: ignore[misc]
-    """One step's work. Saves and references of a stream are in order."""
+    """One step's work. Saves and references of a stream are in order.
 
+    `blanks`: cache blocks that this step begins and does not fill. What they hold is of requests that ended.
+    """
+
+    blanks: list[int] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
     saves: list[Save | Reference] = field(default_factory=list)
     deferred_blocks: int = 0

@@ -38,6 +38,11 @@ class WorkerSide:
         """Take vLLM's cache, once it is there."""
         self._cache = BlockCache(list(caches.values()), blocks, self._layout.block_bytes)
 
+    def begin(self, plan: StepPlan) -> None:
+        """Empty blocks of which a part may be saved, before the step computes."""
+        for block_id in plan.blanks:
+            self._ready_cache().blank(block_id)
+
     def load(self, plan: StepPlan) -> None:
         """Fill cache blocks before the step computes."""
         if not plan.loads:
@@ -151,6 +156,14 @@ class BlockCache:
                 piece = torch.frombuffer(raw, dtype=layer.dtype).reshape(layer[block_id].shape)
                 layer[block_id].copy_(piece)
             start = end
+
+    def blank(self, block_id: int) -> None:
+        """Fill one block with zeros."""
+        for number, layer in enumerate(self._layers):
+            if self._arrays is not None:
+                self._arrays[number][block_id].fill(0)
+            else:
+                layer[block_id].zero_()
 
     def _array(self, number: int, block_id: int) -> Any:
         if self._arrays is not None:

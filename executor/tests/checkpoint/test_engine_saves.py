@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from superinfer_proto.slab import Counter, seal_of, stream_of
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default")]
 
+BLOCK_TOKENS = 32
 GOLD, SILVER, BRONZE = {"slo_rank": 0}, {"slo_rank": 1}, {"slo_rank": 2}
 
 
@@ -51,6 +53,24 @@ def test_half_a_block_is_saved_once_and_goes_when_the_block_is_full(engine: Any,
     engine.connector._scheduling._table.erase_expired(1.0)
     assert tails_of(engine, "r") == []
     assert engine.counted(Counter.SAVED_BLOCKS) == before + 5
+
+
+def test_what_a_block_held_before_does_not_leave_with_its_half(engine: Any, prompt_of: Any) -> None:
+    """Requests before it, of whomever, have filled the cache; its half blocks have its own tokens only."""
+    for number in range(4):
+        engine.alone(f"before{number}", prompt_of(1200, number), salt="others", max_tokens=20)
+    engine.forget_cache()
+    engine.submit("r", prompt_of(100), max_tokens=60)
+    seen = set()
+    while engine.llm.llm_engine.has_unfinished_requests():
+        engine.step()
+        for slot, header in engine.slab.scan():
+            if header.stream == stream_of("r", 0) and header.tail_tokens:
+                seen.add(header.ordinal)
+                numbers = np.frombuffer(engine.slab.payload(slot), dtype=np.float32)
+                share = np.count_nonzero(numbers) / len(numbers)
+                assert 0.9 < share * BLOCK_TOKENS / header.tail_tokens <= 1
+    assert seen == {3, 4}
 
 
 def test_a_block_that_is_there_is_not_saved_again(engine: Any, prompt_of: Any) -> None:

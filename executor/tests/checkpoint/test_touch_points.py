@@ -17,6 +17,7 @@ CONNECTOR_METHODS = {
     "update_connector_output": ["self", "connector_output"],
     "request_finished": ["self", "request", "block_ids"],
     "register_kv_caches": ["self", "kv_caches"],
+    "bind_connector_metadata": ["self", "connector_metadata"],
     "start_load_kv": ["self", "forward_context", "kwargs"],
     "wait_for_save": ["self"],
     "build_connector_worker_meta": ["self"],
