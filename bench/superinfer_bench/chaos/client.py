@@ -17,7 +17,7 @@ from superinfer_bench.chaos.answers import Answer
 from superinfer_bench.chaos.cases import Case
 
 _REFUSED: Final = frozenset({429, 503})
-_PATIENCE_S: Final = 180.0
+PATIENCE_S: Final = 180.0
 _AGAIN_S: Final = 0.5
 
 
@@ -60,6 +60,7 @@ async def ask(
     *,
     on_tokens: Callable[[Asked], None] | None = None,
     on_begun: Callable[[Asked], None] | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> Asked:
     """Ask until served; never raises for what a server does wrong: `broken` says it."""
     asked = Asked(case, Answer(), now_ms())
@@ -69,10 +70,10 @@ async def ask(
         if on_begun is not None:
             on_begun(asked)
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(patience_s):
                 await _once(client, f"{url}{case.path}", asked, on_tokens)
         except (httpx.HTTPError, TimeoutError) as error:
-            asked.broken = f"{type(error).__name__}: {error}"
+            asked.broken = f"{type(error).__name__} within {patience_s:g} s: {error}"
         if asked.answer.status not in _REFUSED:
             break
         asked.refusals += 1
@@ -104,8 +105,8 @@ async def _once(
 
 
 @contextlib.asynccontextmanager
-async def many_connections() -> AsyncIterator[httpx.AsyncClient]:
+async def many_connections(patience_s: float = PATIENCE_S) -> AsyncIterator[httpx.AsyncClient]:
     """A client for many answers at once."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    async with httpx.AsyncClient(timeout=_PATIENCE_S, limits=limits) as client:
+    async with httpx.AsyncClient(timeout=patience_s, limits=limits) as client:
         yield client
