@@ -117,7 +117,12 @@ def test_a_pool_says_who_may_use_it_and_what_is_its_default():
         {
             "apiVersion": "superinfer.dev/v1alpha1",
             "kind": "ChipletPool",
-            "metadata": {"name": "smollm", "namespace": "ml", "uid": "u"},
+            "metadata": {
+                "name": "smollm",
+                "namespace": "ml",
+                "uid": "u",
+                "labels": {f"tool-{number}": "x" for number in range(100)},
+            },
             "spec": {
                 "model": {"name": "m"},
                 "chiplet": {"shape": "CPU"},

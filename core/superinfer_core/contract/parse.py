@@ -22,7 +22,11 @@ from superinfer_core.contract.problems import ContractInvalid, FieldProblem, sho
 from superinfer_core.contract.short_form import is_short, long_from_short
 from superinfer_core.contract.spec_checks import contract_problems
 
-_KEPT_METADATA: Final = tuple(info.alias or name for name, info in ObjectMeta.model_fields.items())
+_IDENTITY: Final = tuple(
+    info.alias or name
+    for name, info in ObjectMeta.model_fields.items()
+    if name not in ("labels", "annotations")
+)
 _Model = TypeVar("_Model", bound=ApiModel)
 
 
@@ -90,11 +94,12 @@ def read_contract(resource: Mapping[str, Any]) -> SLOContract:
     Raises:
         ContractInvalid: with everything that is wrong.
     """
-    # managedFields and status can be larger than any contract, and are not the user's.
+    # managedFields and status can be larger than any contract, and are not the user's; labels and annotations
+    # are other tools' too, and the API server, which has looked at them, takes more than people write.
     parts = {key: resource[key] for key in ("apiVersion", "kind", "spec") if key in resource}
     metadata = resource.get("metadata")
     if isinstance(metadata, Mapping):
-        parts["metadata"] = {key: metadata[key] for key in _KEPT_METADATA if key in metadata}
+        parts["metadata"] = {key: metadata[key] for key in _IDENTITY if key in metadata}
     try:
         contract = SLOContract.model_validate(plain_mapping(parts), by_alias=True, by_name=False)
     except ValidationError as error:

@@ -268,6 +268,8 @@ def test_resources_are_read_leniently_for_fields_of_newer_versions_only() -> Non
 def test_what_the_api_server_adds_may_be_larger_than_any_contract() -> None:
     resource = document(tier="Gold") | {"status": {"conditions": [{"message": "x" * 100_000}] * 50}}
     resource["metadata"]["managedFields"] = [{"fieldsV1": {f"f:{i}": {} for i in range(10_000)}}]
+    resource["metadata"]["labels"] = {f"{'p' * 253}/{'n' * 60}{i}": "" for i in range(100)}
+    resource["metadata"]["annotations"] = {f"tool-{i}": "x" * 3_000 for i in range(100)}
     assert read_contract(resource).spec.tier is Tier.GOLD
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletPool
 from superinfer_core.contract.conflicts import PoolFacts
 from superinfer_core.pools.replicas import most_executors
+
+_IDENTITY: Final = ("name", "namespace", "uid", "generation", "creationTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,9 @@ def pool_of(document: Mapping[str, Any]) -> Pool:
     Raises:
         ValueError: the document is no pool this version understands.
     """
-    parts = {name: document[name] for name in ("metadata", "spec") if name in document}
-    pool = ChipletPool.model_validate(parts)
+    # Labels and annotations are other tools' too, and more than a person would write.
+    identity = {name: document["metadata"][name] for name in _IDENTITY if name in document["metadata"]}
+    pool = ChipletPool.model_validate({"metadata": identity, "spec": document.get("spec")})
     metadata, spec = pool.metadata, pool.spec
     namespace, name = metadata.namespace or "default", metadata.name or ""
     default = spec.default_contract_ref
