@@ -46,8 +46,8 @@ class Journey:
         self._holders: list[str] = []
         self._copies: set[str] = set()
 
-    def cut(self, cut: Interruption) -> None:
-        """It was interrupted on the executor it had."""
+    def cut(self, cut: Interruption) -> bool:
+        """It was interrupted on the executor it had; whether that speaks against it."""
         executor = self.request.executor
         assert isinstance(executor, ExecutorLink)
         self.left = executor.name
@@ -56,14 +56,16 @@ class Journey:
         deaths = self.blame.deaths
         spoke = self.request.ledger.tokens > self._tokens
         self.blame = self.blame.after(_FATES[cut.cause], begun=cut.begun, spoke=spoke, now_ms=cut.at_ms)
+        counts = self.blame.deaths > deaths
         if spoke:
             self._ended.clear()
-        elif self.blame.deaths > deaths:
+        elif counts:
             self._ended.add(self._generation)
         # Its own sidecar first: it outlives its engine, and has what was not copied yet.
         latest = list(dict.fromkeys((executor.name, *executor.checkpoint_peers)))
         self._copies.update(latest if executor.checkpoint_peers else ())
         self._holders = [*latest, *(name for name in self._holders if name not in latest)][:_MOST_HOLDERS]
+        return counts
 
     def begins(self, link: ExecutorLink) -> None:
         """It goes on there."""

@@ -81,8 +81,7 @@ class Resumption:
     async def _go_on(self, journey: Journey, cut: Interruption) -> None:
         """One new attempt that was taken, or the end of the request."""
         request = journey.request
-        journey.cut(cut)
-        if self._blame.suspicious(journey.blame):
+        if journey.cut(cut) and self._blame.suspicious(journey.blame):
             self._trials.note(journey.engine)
         refusal = self._prepare(request, cut) or self._condemned(journey, cut)
         looks, since_ms = 0, cut.at_ms
@@ -117,9 +116,9 @@ class Resumption:
         lost = f", and {blame.losses} executors were lost under it" if blame.losses else ""
         return Refusal(
             RefusalCode.ENGINE_FAILED,
-            f"{cut.why}; given up: {blame.deaths} engines in a row ended while they had this request and"
+            f"{cut.why}; given up: {blame.deaths} engines in a row failed while they had this request and"
             f" before they gave a token of it{lost} (resume.attempts: {self._blame.deaths}). It may be what"
-            " ends them: change it before you ask again",
+            " brings them down: change it before you ask again",
             retry=False,
         )
 

@@ -47,7 +47,7 @@ def test_what_brings_engines_down_is_given_up_and_what_was_beside_it_goes_on(rig
         others = [each.result() for each in beside]
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (502, "engine_failed")
-    assert f"{ATTEMPTS + 1} engines in a row ended" in error["message"]
+    assert f"{ATTEMPTS + 1} engines in a row failed" in error["message"]
     assert f"resume.attempts: {ATTEMPTS}" in error["message"]
     assert answer.headers["x-should-retry"] == "false"
     assert len(ends) == ATTEMPTS + 1
