@@ -217,3 +217,13 @@ def test_a_fallback_in_a_file_that_was_not_given_is_found(superinfer: Run, tmp_p
     assert str(silver) in fix["problems"][0]["fix"]
     assert f"superinfer contract check {tmp_path}" in fix["problems"][0]["fix"]
     assert superinfer("contract", "check", str(tmp_path)).exit_code == 0
+
+
+@pytest.mark.parametrize("kind", ["[1]", "{a: b}", "7", "null"])
+def test_a_kind_that_is_no_word_is_a_problem_of_its_document(
+    superinfer: Run, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "a.yaml").write_text(f"kind: {kind}\nmetadata: {{name: a}}\n")
+    done = superinfer("contract", "check", str(tmp_path))
+    assert done.exit_code == 1
+    assert "kind" in done.output

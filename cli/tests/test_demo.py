@@ -1,12 +1,16 @@
 """The demo's contracts follow from the profile, and its record tells whether the story happened."""
 
+import asyncio
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
+from superinfer.commands.demo import _load
 from superinfer.demo.questions import report_of
 from superinfer.demo.result import REQUEST_KEYS, Aim, Result, requests_from_log
+from superinfer.demo.stage import meanwhile
 from superinfer.demo.targets import FACTORS, contract_yaml, targets, unloaded_ttft_ms
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.parse import parse_contract
@@ -61,3 +65,34 @@ def test_the_record_has_the_agreed_keys_and_the_story_needs_every_aim(tmp_path: 
     assert set(document) == {"commit", "machine", "aims", "requests"}
     assert set(document["requests"][0]) == set(REQUEST_KEYS)
     assert set(document["aims"][0]) == {"name", "aim", "got", "met"}
+
+
+@pytest.mark.parametrize(
+    ("mape", "kept"), [(None, True), (0.1, True), (0.43, False)], ids=["unknown", "steady", "busy"]
+)
+def test_a_measurement_of_a_busy_machine_is_not_used_again(
+    tmp_path: Path, mape: float | None, *, kept: bool
+) -> None:
+    file = tmp_path / "kept.json"
+    file.write_text(PROFILE.model_copy(update={"mape": mape}).dump_json())
+    assert (_load(file) is not None) is kept
+
+
+async def test_a_story_that_is_broken_off_leaves_no_task() -> None:
+    ended = []
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async def part() -> None:
+        async with meanwhile(endless(), endless()):
+            await asyncio.sleep(0)
+            raise RuntimeError("broken off")
+
+    with pytest.raises(RuntimeError, match="broken off"):
+        await part()
+    assert ended == [True, True]
+    assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -46,7 +46,7 @@ def test_a_broken_file_is_named_and_left_alone(superinfer: Run, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("",), "name"),
+        (("",), "is empty"),
         (("a", "--namespace", "Not One"), "--namespace"),
         (("a", "--keys", "/no/such/directory/keys.yaml"), "No such file or directory"),
     ],

@@ -16,6 +16,7 @@ from superinfer.load.client import LoadClient
 from superinfer.load.record import RequestRecord
 from superinfer.load.report import summarise
 from superinfer.load.run import Load, Run, open_loop
+from superinfer.numbers import finite
 from superinfer.output import Output, OutputOption, console, emit_json, errors, fail
 from superinfer.serving.console import Progress, progress_on
 from superinfer.simulation.workload import (
@@ -53,13 +54,23 @@ def bench(
         list[str] | None, typer.Option(help="ID or ID=SHARE; repeatable. None: no contract.")
     ] = None,
     trace: Annotated[Path | None, typer.Option(help="CSV or JSON lines to replay.")] = None,
-    requests: Annotated[int, typer.Option(min=1, help="How many; a short trace is repeated.")] = 100,
-    rate: Annotated[float, typer.Option(min=0.001, help="Synthetic arrivals per second.")] = 2.0,
-    speed: Annotated[float, typer.Option(min=0.001, help="Arrivals this many times as fast.")] = 1.0,
+    requests: Annotated[
+        int, typer.Option(min=1, max=10_000_000, help="How many; a short trace is repeated.")
+    ] = 100,
+    rate: Annotated[
+        float, typer.Option(callback=finite, min=0.001, help="Synthetic arrivals per second.")
+    ] = 2.0,
+    speed: Annotated[
+        float, typer.Option(callback=finite, min=0.001, help="Arrivals this many times as fast.")
+    ] = 1.0,
     max_prompt: Annotated[int, typer.Option(min=1, help="Longer prompts are cut (tokens).")] = 512,
     max_answer: Annotated[int, typer.Option(min=1, help="Longer answers are cut (tokens).")] = 128,
-    ttft_ms: Annotated[float | None, typer.Option(min=1, help="Ask this of every request.")] = None,
-    itl_ms: Annotated[float | None, typer.Option(min=0.01, help="Ask this of every request.")] = None,
+    ttft_ms: Annotated[
+        float | None, typer.Option(callback=finite, min=1, help="Ask this of every request.")
+    ] = None,
+    itl_ms: Annotated[
+        float | None, typer.Option(callback=finite, min=0.01, help="Ask this of every request.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same load.")] = 1,
     text: Annotated[bool, typer.Option("--text", help="Prompts of words, not token ids.")] = False,
     api_key: Annotated[str | None, typer.Option(envvar="SUPERINFER_KEY", help="Bearer key.")] = None,

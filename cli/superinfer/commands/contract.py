@@ -66,7 +66,7 @@ Exit codes:
   2  a file cannot be read"""
 
 
-@app.command("check", help=CHECK_HELP)
+@app.command("check", help=CHECK_HELP, short_help="Say everything that is wrong with contracts.")
 def check(
     files: Files = None,
     namespace: Namespace = "default",
@@ -106,7 +106,7 @@ Exit codes:
   2  a file cannot be read"""
 
 
-@app.command("convert", help=CONVERT_HELP)
+@app.command("convert", help=CONVERT_HELP, short_help="Write a contract in the other form.")
 def convert(
     files: Files = None,
     to: Annotated[Form, typer.Option(help="The form to write.")] = Form.LONG,
@@ -147,7 +147,7 @@ Exit codes:
   2  there is no such contract, or a file cannot be read"""
 
 
-@app.command("explain", help=EXPLAIN_HELP)
+@app.command("explain", help=EXPLAIN_HELP, short_help="Show a contract after inheritance.")
 def explain_command(
     contract: Annotated[str, typer.Argument(help="serviceID, or namespace/serviceID.")],
     files: Files = None,

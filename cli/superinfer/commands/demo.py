@@ -55,6 +55,12 @@ reserve_places: 0
 EXACT = ("--dtype", "float32")
 """Displaced work must come back to the same words; in 16 bits a recomputed token may differ."""
 LONGEST_PROMPT = 512
+MOST_ERROR = 0.3
+"""Mean error of a profile's steps above which the machine was busy elsewhere when it was measured."""
+UNSTEADY = (
+    "this machine is busy: steps took {percent:.0f} % more or less than the fit says. It is used for this"
+    " run, and measured again by the next"
+)
 CHECKPOINT_MIB = 256
 """Shared memory for the KV of running requests; some containers have no more than this."""
 
@@ -93,6 +99,12 @@ def demo(
     missed = [aim.name for aim in result.aims if not aim.met]
     told = "The story happened" if result.told else f"Did not happen: {', '.join(missed) or 'anything'}"
     console.print(f"\n{told}. Record: {out}", markup=False)
+    if not result.told:
+        console.print(
+            "A machine that is busy with other things tells it badly; once it is quiet:"
+            " superinfer demo --measure-again",
+            markup=False,
+        )
     raise typer.Exit(exit_codes.OK if result.told else exit_codes.FAILED)
 
 
@@ -133,12 +145,14 @@ async def _demo(options: ServeOptions, progress: Progress, *, measure_again: boo
         path = _kept_profile(options)
         profile = None if measure_again else _load(path)
         if profile is None:
-            progress.step("measuring this machine: once, then kept")
+            progress.step("measuring this machine: once, then kept where it was steady")
             work = measure_here(options, None, progress, longest_prompt=LONGEST_PROMPT, repeats=2)
             measurement = await unless_stopped(work, stop)
             profile = measurement.profile
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(profile.dump_json() + "\n")
+            if not steady(profile):
+                errors.print(UNSTEADY.format(percent=100 * (profile.mape or 0)), markup=False)
         progress.done()
         async with serving(options.with_profile(path), progress, stop) as session:
             return await unless_stopped(tell(session, profile, options, Screen(console)), stop)
@@ -152,7 +166,14 @@ def _kept_profile(options: ServeOptions) -> Path:
 
 
 def _load(path: Path) -> Profile | None:
+    """The profile that is kept, unless it is of a moment that will not come back."""
     try:
-        return Profile.load_json(read_small_text(path))
+        profile = Profile.load_json(read_small_text(path))
     except (OSError, UnicodeDecodeError, ProfileInvalid):
         return None
+    return profile if steady(profile) else None
+
+
+def steady(profile: Profile) -> bool:
+    """Whether the steps it was fitted to were alike enough to say how fast this machine usually is."""
+    return (profile.mape or 0.0) <= MOST_ERROR

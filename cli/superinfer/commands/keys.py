@@ -39,7 +39,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 KeysFile = Annotated[Path, typer.Option("--keys", help="File of hashed keys; made when it is not there.")]
 
 
-@app.command("create", help=CREATE_HELP)
+@app.command("create", help=CREATE_HELP, short_help="Make an API key, and show it once.")
 def create(
     name: Annotated[str, typer.Argument(help="What the key is for; unique in the file.")],
     keys: KeysFile = Path("keys.yaml"),
@@ -80,6 +80,10 @@ def create(
 CHECK_HELP = """Say how many keys a file holds, and check it.
 
 \b
+Examples:
+  superinfer keys check --keys keys.yaml
+
+\b
 Exit codes:
   0  the file is usable
   2  it is not; the message says where"""
@@ -101,12 +105,17 @@ def check(keys: KeysFile = Path("keys.yaml"), output: OutputOption = Output.TEXT
 LIST_HELP = """Name the keys of a file and what each may do; never a key or its hash.
 
 \b
+Examples:
+  superinfer keys list --keys keys.yaml
+  superinfer keys list --keys keys.yaml -o json
+
+\b
 Exit codes:
   0  listed
   2  the file cannot be used; the message says where"""
 
 
-@app.command("list", help=LIST_HELP)
+@app.command("list", help=LIST_HELP, short_help="Name the keys of a file and what each may do.")
 def list_command(keys: KeysFile = Path("keys.yaml"), output: OutputOption = Output.TEXT) -> None:
     """See LIST_HELP."""
     try:
@@ -131,12 +140,16 @@ DELETE_HELP = """Take a key out of a keys file: whoever holds it is refused from
 A running `superinfer serve` reads the file again by itself.
 
 \b
+Examples:
+  superinfer keys delete checkout --keys keys.yaml
+
+\b
 Exit codes:
   0  deleted
   2  the file cannot be used, or has no key of that name"""
 
 
-@app.command("delete", help=DELETE_HELP)
+@app.command("delete", help=DELETE_HELP, short_help="Take a key out of a keys file.")
 def delete(
     name: Annotated[str, typer.Argument(help="Name of the key, as `superinfer keys list` shows it.")],
     keys: KeysFile = Path("keys.yaml"),

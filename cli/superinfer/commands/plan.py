@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from superinfer import exit_codes
+from superinfer.numbers import finite
 from superinfer.output import Output, OutputOption, emit_json, fail
 from superinfer.planning.documents import CannotPlan, World, read_world
 from superinfer.planning.outlook import Outlook, look_ahead
@@ -63,7 +64,9 @@ def plan(
         list[str] | None,
         typer.Option("--profile", help="Measured profile of a shape (3g.71gb, GPU).", metavar="SHAPE=FILE"),
     ] = None,
-    rps: Annotated[float | None, typer.Option(help="Requests a second of each contract.", min=0.001)] = None,
+    rps: Annotated[
+        float | None, typer.Option(callback=finite, help="Requests a second of each contract.", min=0.001)
+    ] = None,
     prompt_tokens: Annotated[int, typer.Option(help="Prompt of a typical request.", min=1)] = 512,
     output_tokens: Annotated[int, typer.Option(help="Output of a typical request.", min=1)] = 128,
     memory_mib: Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from superinfer import exit_codes
+from superinfer.numbers import finite
 from superinfer.output import console, errors, fail
 from superinfer.serving.console import Progress, progress_on
 from superinfer.serving.interrupts import Interrupted, StopRequest, stop_on_signals
@@ -47,7 +48,7 @@ def serve(
     stub: Annotated[bool, typer.Option("--stub", help="No model: a stub with made-up answers.")] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="HTTP port.")] = 8000,
-    executors: Annotated[int, typer.Option(min=1, help="Engines; each loads the model once.")] = 1,
+    executors: Annotated[int, typer.Option(min=1, max=64, help="Engines; each loads the model once.")] = 1,
     contracts: Annotated[
         Path | None, typer.Option(help="Directory of contract YAML; watched while serving.")
     ] = None,
@@ -64,9 +65,13 @@ def serve(
         int | None, typer.Option(min=1, help="Longest prompt plus answer (tokens).")
     ] = None,
     kv_gib: Annotated[int, typer.Option(min=1, help="KV cache of each engine on CPU, in GiB.")] = 1,
-    grace_s: Annotated[float, typer.Option(min=0.1, help="Time for open streams when stopping.")] = 30.0,
-    step_ms: Annotated[float, typer.Option(min=0, help="Stub: time of one step.")] = 20.0,
-    prefill_ms_per_token: Annotated[float, typer.Option(min=0, help="Stub: time of one prompt token.")] = 0.2,
+    grace_s: Annotated[
+        float, typer.Option(callback=finite, min=0.1, help="Time for open streams when stopping.")
+    ] = 30.0,
+    step_ms: Annotated[float, typer.Option(callback=finite, min=0, help="Stub: time of one step.")] = 20.0,
+    prefill_ms_per_token: Annotated[
+        float, typer.Option(callback=finite, min=0, help="Stub: time of one prompt token.")
+    ] = 0.2,
     checkpoint: Annotated[
         Checkpoint | None,
         typer.Option(help="Keep KV of running requests outside their engine [default: where it fits]."),

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from superinfer.exit_codes import USAGE
+from superinfer.numbers import finite
 from superinfer.output import Output, OutputOption, console, emit_json, fail
 from superinfer.simulation.engine import EngineLimits
 from superinfer.simulation.fleet import FleetSettings
@@ -72,11 +73,15 @@ def simulate(
     policy_file: Annotated[
         Path | None, typer.Option(help="YAML with settings of the superinfer policy.")
     ] = None,
-    load: Annotated[float, typer.Option(min=0.01, max=100.0, help="Offered load, 1 is saturation.")] = 1.0,
+    load: Annotated[
+        float, typer.Option(callback=finite, min=0.01, max=100.0, help="Offered load, 1 is saturation.")
+    ] = 1.0,
     known_lengths: Annotated[
         bool, typer.Option(help="Answers as long as max_tokens; else learned per contract.")
     ] = True,
-    noise: Annotated[float, typer.Option(min=0.0, max=1.0, help="Relative noise of step times.")] = 0.0,
+    noise: Annotated[
+        float, typer.Option(callback=finite, min=0.0, max=1.0, help="Relative noise of step times.")
+    ] = 0.0,
     seed: Annotated[int, typer.Option(help="Of tiers, contracts, noise and the mix.")] = 1,
     processes: Annotated[int, typer.Option(min=1, max=256, help="Processes to spread executors over.")] = 1,
     output: OutputOption = Output.TEXT,

@@ -135,6 +135,8 @@ def _texts(names: Iterable[str]) -> Iterable[tuple[str, bytes]]:
             # One byte more than is allowed, so that too much is seen as such and no more is read.
             yield "stdin", sys.stdin.buffer.read(MAX_DOCUMENT_BYTES + 1)
             continue
+        if not name:
+            raise CannotRead("an empty name; give a file, a directory, or - for stdin")
         path = Path(name)
         try:
             paths = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES) if path.is_dir() else [path]
@@ -181,8 +183,8 @@ def _documents(text: bytes) -> Iterator[Mapping[str, Any] | ContractInvalid]:
                 yield from _documents(part)
         return
     for document in documents:
-        items = document.get("items")
-        if document.get("kind") in _LIST_KINDS and isinstance(items, list):
+        kind, items = document.get("kind"), document.get("items")
+        if isinstance(kind, str) and kind in _LIST_KINDS and isinstance(items, list):
             yield from (item for item in items if isinstance(item, Mapping))
         else:
             yield document

@@ -4,7 +4,6 @@ There is one engine here, so the answer waits until it is back; with a second ex
 once. Concurrency: one asyncio loop.
 """
 
-import asyncio
 import os
 import signal
 from typing import Any, Final
@@ -13,7 +12,7 @@ from superinfer.demo.client import Answer, Ask
 from superinfer.demo.questions import STORIES
 from superinfer.demo.result import Aim
 from superinfer.demo.screen import ms
-from superinfer.demo.stage import Stage, trouble
+from superinfer.demo.stage import Stage, meanwhile, trouble
 
 _TOKENS: Final = 96
 _TOKENS_BEFORE_KILL: Final = 48
@@ -34,15 +33,15 @@ async def engine_killed_mid_answer(stage: Stage) -> list[Aim]:
     stage.screen.quote("undisturbed", calm.text)
     stage.screen.restart_clock()
     answer = stage.client.begin(_story(stage, "killed-story"))
-    reading = asyncio.create_task(stage.client.read(answer))
-    await answer.reached(_TOKENS_BEFORE_KILL)
-    killed = _kill(stage)
-    told = len(answer.token_ms)
-    stage.screen.event(f"{told} tokens told; kill -9 of the engine" if killed else "no engine to kill")
-    await answer.reached(told + 2)
-    if not answer.ended:
-        stage.screen.event("the next token, in the same response")
-    await reading
+    async with meanwhile(stage.client.read(answer)) as (reading,):
+        await answer.reached(_TOKENS_BEFORE_KILL)
+        killed = _kill(stage)
+        told = len(answer.token_ms)
+        stage.screen.event(f"{told} tokens told; kill -9 of the engine" if killed else "no engine to kill")
+        await answer.reached(told + 2)
+        if not answer.ended:
+            stage.screen.event("the next token, in the same response")
+        await reading
     stage.screen.event("done" if answer.complete else trouble(answer))
     stage.screen.quote("killed", answer.text)
     return [await _judged(stage, calm, answer, killed=killed)]

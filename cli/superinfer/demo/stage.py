@@ -4,8 +4,9 @@ Concurrency: one asyncio loop.
 """
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,18 @@ class Stage:
                     return record
             await asyncio.sleep(0.1)
         return {}
+
+
+@contextlib.asynccontextmanager
+async def meanwhile(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """Work that goes on during the block, and never beyond it: a story that is broken off leaves no task."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def trouble(answer: Answer) -> str:

@@ -13,7 +13,7 @@ from superinfer.demo.client import Answer, Ask
 from superinfer.demo.questions import BACKLOG, GOLD_QUESTION, STORIES, URGENT_QUESTION, report_of
 from superinfer.demo.result import Aim
 from superinfer.demo.screen import ms
-from superinfer.demo.stage import Stage, trouble
+from superinfer.demo.stage import Stage, meanwhile, trouble
 
 BACKLOG_TOKENS = 40
 STORY_TOKENS = 72
@@ -58,14 +58,14 @@ async def gold_overtakes_bronze(stage: Stage) -> list[Aim]:
     stage.screen.restart_clock()
     asks = [stage.ask(f"bronze-{n}", "bronze", text, BACKLOG_TOKENS) for n, text in enumerate(BACKLOG, 1)]
     bronze = [stage.client.begin(ask) for ask in asks]
-    tasks = [asyncio.create_task(_watched(stage, answer)) for answer in bronze]
-    stage.screen.event(f"{len(BACKLOG)} bronze asked")
-    await bronze[0].reached(1)
-    await asyncio.sleep(0.2)
-    stage.screen.event("gold asks")
-    gold = await _watched(stage, stage.client.begin(stage.ask("gold-2", "gold", URGENT_QUESTION, 24)))
-    waited = [answer for answer in bronze if _first_at(answer) > _first_at(gold)]
-    await asyncio.gather(*tasks)
+    async with meanwhile(*(_watched(stage, answer) for answer in bronze)) as tasks:
+        stage.screen.event(f"{len(BACKLOG)} bronze asked")
+        await bronze[0].reached(1)
+        await asyncio.sleep(0.2)
+        stage.screen.event("gold asks")
+        gold = await _watched(stage, stage.client.begin(stage.ask("gold-2", "gold", URGENT_QUESTION, 24)))
+        waited = [answer for answer in bronze if _first_at(answer) > _first_at(gold)]
+        await asyncio.gather(*tasks)
     stage.screen.quote("gold's answer", gold.text)
     record = await stage.record(gold.ask.id)
     served = gold.complete and all(answer.complete for answer in bronze)
@@ -143,11 +143,11 @@ async def preempted_and_finished(stage: Stage) -> list[Aim]:
     stage.screen.restart_clock()
     asks = [stage.ask(f"story-{n}", "bronze", t, STORY_TOKENS) for n, t in enumerate(stories, 1)]
     running = [stage.client.begin(ask) for ask in asks]
-    tasks = [asyncio.create_task(_watched(stage, answer)) for answer in running]
-    await asyncio.gather(*(answer.reached(TOKENS_BEFORE_URGENT) for answer in running))
-    stage.screen.event("every place taken; gold asks")
-    gold = await _watched(stage, stage.client.begin(stage.ask("gold-4", "gold", URGENT_QUESTION, 16)))
-    await asyncio.gather(*tasks)
+    async with meanwhile(*(_watched(stage, answer) for answer in running)) as tasks:
+        await asyncio.gather(*(answer.reached(TOKENS_BEFORE_URGENT) for answer in running))
+        stage.screen.event("every place taken; gold asks")
+        gold = await _watched(stage, stage.client.begin(stage.ask("gold-4", "gold", URGENT_QUESTION, 16)))
+        await asyncio.gather(*tasks)
     records = [await stage.record(answer.ask.id) for answer in running]
     preempted = [r.get("preempted") or 0 for r in records]
     same = [a.text == b.text and a.complete for a, b in zip(running, calm, strict=True)]
@@ -180,11 +180,11 @@ async def _all(stage: Stage, asks: Sequence[Ask]) -> list[Answer]:
 
 async def _watched(stage: Stage, answer: Answer) -> Answer:
     """Read an answer and say when its first token and its end came."""
-    reading = asyncio.create_task(stage.client.read(answer))
-    await answer.reached(1)
-    if answer.token_ms:
-        stage.screen.event(f"{answer.ask.id}: first token")
-    await reading
+    async with meanwhile(stage.client.read(answer)) as (reading,):
+        await answer.reached(1)
+        if answer.token_ms:
+            stage.screen.event(f"{answer.ask.id}: first token")
+        await reading
     if answer.complete:
         stage.screen.event(f"{answer.ask.id}: done")
     else:

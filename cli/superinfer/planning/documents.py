@@ -105,7 +105,9 @@ def read_world(files: Sequence[str], namespace: str) -> World:
             raise CannotPlan(f"{place}: {kind} {name}: {where}: {first['msg']}") from None
         except ContractInvalid as problem:
             raise CannotPlan(f"{place}: {kind} {name}: {problem}") from None
-        except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as problem:
+        except ValueError as problem:
+            raise CannotPlan(f"{place}: {kind} {name} cannot be read: {problem!s:.200}") from None
+        except (LookupError, TypeError, AttributeError, ArithmeticError) as problem:
             raise CannotPlan(f"{place}: {kind} {name} cannot be read: {problem!r:.200}") from None
     return world
 
@@ -143,6 +145,8 @@ def _add_text(world: World, text: TextRecord) -> None:
 
 
 def _pool(document: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(document.get("spec"), dict):
+        raise ValueError(f"spec is {shown(document.get('spec'))}; write the fields of a pool under it")
     pool_record(document)  # says at once what cannot be read at all
     return document
 
@@ -182,6 +186,8 @@ def _texts(name: str) -> Iterator[tuple[str, bytes]]:
         if name == STDIN:
             yield "stdin", small_input(sys.stdin.buffer.read, "stdin", MAX_BYTES)
             return
+        if not name:
+            raise CannotPlan("-f is empty; give a file, a directory, or - for stdin")
         path = Path(name)
         files = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES) if path.is_dir() else [path]
         if not files:

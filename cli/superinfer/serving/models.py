@@ -32,7 +32,7 @@ def model_directory(model: str, say: Callable[[str], None]) -> Path:
     """
     path = Path(model)
     if model not in KNOWN:
-        if not path.is_dir():
+        if not model or not path.is_dir():
             names = " or ".join(KNOWN)
             raise CannotServe(
                 f"no model {model!r}", f"Give {names}, or the path of a Hugging Face model directory."
