@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from superinfer.percentiles import nearest_rank
 from superinfer.serving.models import model_directory
 from superinfer_bench.checkpoint.load import Burst, Client
 from superinfer_bench.checkpoint.pairs import CONFIDENCE, Loss, loss_of
@@ -58,7 +59,7 @@ class Collected:
 
     def run(self, mode: str) -> dict[str, Any]:
         """One row of the result."""
-        gaps = sorted(gap for burst in self.bursts for gap in burst.gaps_ms)
+        gaps = [gap for burst in self.bursts for gap in burst.gaps_ms]
         seconds = sum(burst.seconds for burst in self.bursts)
         blocks, spent_ns = sum(s.blocks for s in self.saved), sum(s.save_ns for s in self.saved)
         tokens = sum(burst.tokens + burst.prompt_tokens for burst in self.bursts)
@@ -68,8 +69,8 @@ class Collected:
             "tokens_per_s": round(median(burst.tokens_per_s for burst in self.bursts), 3),
             "tokens_per_s_of_rounds": [round(burst.tokens_per_s, 3) for burst in self.bursts],
             "cpu_ms_per_token": round(1000 * sum(self.cpu_s) / tokens, 3),
-            "itl_p50_ms": round(_quantile(gaps, 0.5), 2),
-            "itl_p99_ms": round(_quantile(gaps, 0.99), 2),
+            "itl_p50_ms": round(nearest_rank(gaps, 0.5, otherwise=math.nan), 2),
+            "itl_p99_ms": round(nearest_rank(gaps, 0.99, otherwise=math.nan), 2),
             "bytes_per_token": round(block_bytes * blocks / tokens, 1),
             "saved_blocks": blocks,
             "block_bytes": block_bytes,
@@ -234,10 +235,6 @@ def _aims(
         aims.append(Aim.at_most(f"increment, {where}", MOST_INCREMENT_BYTES / 1e6, row["bytes"] / 1e6, " MB"))
         aims.append(Aim.at_most(f"increment saved, {where}", MOST_SAVE_MS, row["save_ms"], " ms"))
     return aims
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan
 
 
 def _say(text: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import uvloop
 
 from superinfer.load.client import Exchanged, LoadClient, now_ms
-from superinfer.simulation.summary import percentile
+from superinfer.percentiles import nearest_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ def _summary(results: list[_Result], wall_s: float) -> Done:
         failed=len(results) - len(good),
         tokens=sum(r[1] for r in good),
         wall_s=wall_s,
-        p50_ms=percentile(latencies, 0.5),
-        p99_ms=percentile(latencies, 0.99),
+        p50_ms=nearest_rank(latencies, 0.5),
+        p99_ms=nearest_rank(latencies, 0.99),
         failures=failures,
     )
 

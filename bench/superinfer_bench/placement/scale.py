@@ -8,10 +8,11 @@ or healthy again, a node cordoned or not; each is taken into the index and plann
 import gc
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from superinfer.percentiles import nearest_rank
 from superinfer_core.api.v1alpha1.chipletpool import Allocation, ChipletShape, Interconnect
 from superinfer_core.placement.demand import ChipletDemand, PoolDemand
 from superinfer_core.placement.geometry import PRODUCTS
@@ -147,7 +148,6 @@ def measure(nodes: int, changes: int, seed: int, say: Callable[[str], None]) -> 
     gc.freeze()
     pairs = [live.change() for _ in range(changes)]
     gc.unfreeze()
-    times, cpu_times = sorted(wall for wall, _ in pairs), sorted(cpu for _, cpu in pairs)
     return Timing(
         nodes=nodes,
         gpus=8 * nodes,
@@ -155,19 +155,14 @@ def measure(nodes: int, changes: int, seed: int, say: Callable[[str], None]) -> 
         executors=len(made.create),
         full_plan_s=full_s,
         full_plan_cpu_s=full_cpu_s,
-        change_ms=_quantiles(times),
-        change_cpu_ms=_quantiles(cpu_times),
+        change_ms=_quantiles([wall for wall, _ in pairs]),
+        change_cpu_ms=_quantiles([cpu for _, cpu in pairs]),
         changes=changes,
     )
 
 
-def _quantiles(ordered: list[float]) -> dict[str, float]:
-    last = len(ordered) - 1
-    return {
-        "p50": ordered[last // 2],
-        "p99": ordered[min(last, int(len(ordered) * 0.99))],
-        "max": ordered[last],
-    }
+def _quantiles(times: Sequence[float]) -> dict[str, float]:
+    return {name: nearest_rank(times, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))}
 
 
 class _Live:

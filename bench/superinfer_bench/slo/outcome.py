@@ -1,4 +1,4 @@
-"""One run in figures, under issue A's names.
+"""One run in figures.
 
 Pure. A request is kept when it was served whole, its first token and its mean gap within their targets,
 measured by the client. Admitted = everything the system took on: also what it gave up later
@@ -11,7 +11,7 @@ from typing import Any
 
 from superinfer.load.record import RequestRecord
 from superinfer.load.run import Run
-from superinfer.simulation.summary import percentile
+from superinfer.percentiles import nearest_rank
 from superinfer_bench.slo.settings import AVAILABILITY, PERCENTILES
 
 TAKEN_ON = frozenset({"deadline_expired", "shed", "engine_failed", "not_resumable"})
@@ -110,7 +110,7 @@ def _tier(records: Sequence[RequestRecord]) -> dict[str, Any]:
 
 
 def _percentiles(values: list[float]) -> dict[str, float]:
-    return {"p50": round(percentile(values, 0.5), 3), "p99": round(percentile(values, 0.99), 3)}
+    return {"p50": round(nearest_rank(values, 0.5), 3), "p99": round(nearest_rank(values, 0.99), 3)}
 
 
 def _counts(values: Iterable[str]) -> dict[str, int]:

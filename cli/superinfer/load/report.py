@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from math import ceil
 from typing import Any
 
 from superinfer.load.record import RequestRecord
+from superinfer.percentiles import nearest_rank
 
 NO_CONTRACT = "(none)"
 
@@ -19,7 +19,7 @@ def summarise(records: Sequence[RequestRecord], duration_s: float) -> dict[str, 
         "requests": len(records),
         "goodput_rps": round(sum(record.kept for record in records) / duration_s, 4),
         "tokens_per_s": round(sum(record.tokens for record in served) / duration_s, 2),
-        "late_sending_ms_p99": _percentile([record.sent_ms - record.due_ms for record in records], 99),
+        "late_sending_ms_p99": _percentile([record.sent_ms - record.due_ms for record in records], 0.99),
         "contracts": {
             contract or NO_CONTRACT: _figures([r for r in records if r.contract == contract])
             for contract in contracts
@@ -42,12 +42,8 @@ def _figures(records: Sequence[RequestRecord]) -> dict[str, Any]:
 
 def _spread(values: Iterable[float | None]) -> dict[str, float | None]:
     known = [value for value in values if value is not None]
-    return {"p50": _percentile(known, 50), "p99": _percentile(known, 99)}
+    return {"p50": _percentile(known, 0.5), "p99": _percentile(known, 0.99)}
 
 
-def _percentile(values: Sequence[float], percent: float) -> float | None:
-    """The least value not exceeded by `percent` percent of them."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    return round(ordered[max(0, ceil(percent / 100 * len(ordered)) - 1)], 2)
+def _percentile(values: Sequence[float], share: float) -> float | None:
+    return round(nearest_rank(values, share), 2) if values else None

@@ -8,12 +8,13 @@ few terms, and deterministic).
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import ceil, isfinite
+from math import isfinite
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superinfer.percentiles import nearest_rank
 from superinfer_core.prediction.step_model import StepFacts, StepModel
 
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
@@ -54,7 +55,7 @@ def fit_steps(runs: Sequence[Sequence[StepFacts]]) -> Fit:
     coefficients = _non_negative(features / times[:, None], np.ones_like(times))
     model = StepModel.from_coefficients([max(LEAST_BASE_MS, coefficients[0]), *coefficients[1:]])
     errors = [abs(model.predict(facts) - facts.step_ms) / facts.step_ms for facts in steps]
-    ratios = sorted(ratio for run in usable for ratio in _block_ratios(run, model))
+    ratios = [ratio for run in usable for ratio in _block_ratios(run, model)]
     return Fit(model, float(np.mean(errors)), _quantiles(ratios), len(steps))
 
 
@@ -101,5 +102,4 @@ def _block_ratios(run: Sequence[StepFacts], model: StepModel) -> list[float]:
 
 
 def _quantiles(ratios: Sequence[float]) -> tuple[tuple[float, float], ...]:
-    last = len(ratios) - 1
-    return tuple((q, ratios[min(last, max(0, ceil(q * len(ratios)) - 1))]) for q in QUANTILES)
+    return tuple((share, nearest_rank(ratios, share)) for share in QUANTILES)

@@ -1,4 +1,4 @@
-"""Figures of a run, under the names of issue A's slo.json.
+"""Figures of a run, under the names that `make bench-slo` writes, so that both can be compared.
 
 Promise: pure; an empty run gives zeros, never an exception.
 """
@@ -6,17 +6,10 @@ Promise: pure; an empty run gives zeros, never an exception.
 from collections.abc import Sequence
 from typing import Any
 
+from superinfer.percentiles import nearest_rank
 from superinfer.simulation.contracts import ContractTally
 from superinfer.simulation.fleet import Outcome, Run
 from superinfer_core.slo import Tier
-
-
-def percentile(values: list[float], share: float) -> float:
-    """Nearest-rank percentile; 0 without values."""
-    if not values:
-        return 0.0
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
@@ -43,10 +36,14 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             for t in Tier
         },
         "kept_of_contracts": sum(fulfilled.values()) / len(fulfilled) if fulfilled else 0.0,
-        "ttft_ms": {"p50": percentile(ttft, 0.5), "p99": percentile(ttft, 0.99)},
-        "itl_ms": {"p50": percentile(itl, 0.5), "p99": percentile(itl, 0.99)},
+        "ttft_ms": _spread(ttft),
+        "itl_ms": _spread(itl),
         "steps": sum(run.steps for run in runs),
     }
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"p50": nearest_rank(values, 0.5), "p99": nearest_rank(values, 0.99)}
 
 
 def contracts_fulfilled(outcomes: Sequence[Outcome]) -> dict[str, bool]:
