@@ -22,7 +22,7 @@ from superinfer.simulation.workload import TraceInvalid, TraceRow, read_trace, s
 from superinfer_bench.report import Aim, document, tell, write
 from superinfer_bench.stack import BenchFailed, EngineCommand, engine_alone
 from superinfer_core.prediction.online import OnlineStepModel
-from superinfer_core.prediction.step_model import StepModel
+from superinfer_core.prediction.step_model import UNPROFILED
 from superinfer_core.scheduling.admission import predict
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.policy import Order, SchedulingPolicy
@@ -31,7 +31,6 @@ from superinfer_core.slo import Rank, RequestSlo
 
 MAX_SEQS, STEP_TOKENS, MAX_LEN = 32, 2048, 4096
 FCFS = SchedulingPolicy(order=Order.FCFS, step_budget=False)
-START = StepModel(5.0, 0.10, 0.0, 0.06, 0.0)
 QUANTILE = 0.9
 
 
@@ -103,7 +102,7 @@ def predict_us(online: OnlineStepModel) -> float:
 async def measure(rows: Sequence[TraceRow], seed: int) -> dict[str, object]:
     """Run the engine and compare."""
     rnd = random.Random(seed)
-    online = OnlineStepModel(START)
+    online = OnlineStepModel(UNPROFILED)
     ttft: list[Compared] = []
     itl: list[Compared] = []
     with tempfile.TemporaryDirectory(prefix="si-predictor-") as run_dir:

@@ -75,7 +75,8 @@ class Refusal:
     """Why a request was not served, with what a client needs to ask for something that would be.
 
     `predicted_ms`, `required_ms` and `tightest_ms` are of `metric`; they are None where no deadline was
-    involved. `retry` is False where the very same request must not be sent again.
+    involved. `retry` is False where the very same request must not be sent again. `harm` marks work that is
+    refused for others' sake: its own objectives could have been kept.
     """
 
     code: RefusalCode

@@ -1,5 +1,7 @@
 """The vocabulary of a promise: metrics, objectives, tiers, and the promise one request carries.
 
+Everything else in core is built on these words, so none of it is imported here.
+
 Percentiles are over requests. ITL of a request is (last - first token) / (n - 1), so token k is due at
 first + k * target: earlier slack pays for later tokens.
 """
@@ -40,6 +42,40 @@ _TIER_TTFT_MS: Final = {Tier.GOLD: 30, Tier.SILVER: 100, Tier.BRONZE: 500}
 
 BEST_EFFORT_TIER_RANK: Final = 9
 """Tier rank of work without a promise: after every tier."""
+
+MAX_TARGET_MS: Final = 3_600_000
+"""One hour: the longest promise, in headers and in contracts."""
+
+
+class OnInfeasible(StrEnum):
+    """What happens to a request whose contract cannot be kept."""
+
+    REJECT = "Reject"
+    DEGRADE = "Degrade"
+    FALLBACK = "Fallback"
+
+
+class AccessMode(StrEnum):
+    """Whose keys a contract serves under `auth: Required`."""
+
+    OWN_KEYS = "OwnKeys"
+    ANY_KEY = "AnyKey"
+
+
+class Isolation(StrEnum):
+    """What else may run on the hardware of a chiplet; each includes the ones before it."""
+
+    SHARED = "Shared"
+    INSTANCE = "Instance"
+    DEVICE = "Device"
+
+    @property
+    def strength(self) -> int:
+        """0 for the weakest."""
+        return _ISOLATION_STRENGTH[self]
+
+
+_ISOLATION_STRENGTH: Final = {Isolation.SHARED: 0, Isolation.INSTANCE: 1, Isolation.DEVICE: 2}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from superinfer_core.contract.problems import shown
 from superinfer_core.refusal import RefusalCode
+from superinfer_core.words import shown
 from superinfer_ingress.completions import Completions
 from superinfer_ingress.config import Config
 from superinfer_ingress.contracts.keys import KeyRing

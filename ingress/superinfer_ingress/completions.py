@@ -13,13 +13,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from superinfer_core.contract.effective import EffectiveContract, OnInfeasible
+from superinfer_core.contract.effective import EffectiveContract
 from superinfer_core.contract.fulfilment import kept
 from superinfer_core.contract.headers import HeaderSlo, parse_slo_headers
-from superinfer_core.contract.problems import InvalidSlo, shown
-from superinfer_core.contract.resolve import best_effort_slo, request_slo
+from superinfer_core.contract.problems import InvalidSlo
+from superinfer_core.contract.request_slo import best_effort_slo, request_slo
 from superinfer_core.refusal import Refusal, RefusalCode
-from superinfer_core.slo import RequestSlo
+from superinfer_core.slo import OnInfeasible, RequestSlo
+from superinfer_core.words import shown
 from superinfer_ingress.config import Config
 from superinfer_ingress.contracts.accounts import Account, Accounts
 from superinfer_ingress.contracts.selection import Asker, Directory, select

@@ -7,8 +7,8 @@ contract it may use is bound to: not whatever executors there are. Owned by the 
 from collections.abc import Callable, Iterable, Sequence
 
 from superinfer_core.contract.conflicts import PoolFacts
-from superinfer_core.contract.problems import shown
 from superinfer_core.refusal import RefusalCode
+from superinfer_core.words import shown
 from superinfer_ingress.contracts.selection import Asker, Directory, visible_pools
 from superinfer_ingress.executors.fleet import Fleet
 from superinfer_ingress.executors.link import ExecutorLink

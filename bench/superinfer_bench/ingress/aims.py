@@ -1,4 +1,4 @@
-"""Issue A's aims for bench-ingress, as ratios within one run. Pure."""
+"""What ingress and sidecar are meant to cost beside other proxies, as ratios within one run. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

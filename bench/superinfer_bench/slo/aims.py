@@ -1,4 +1,4 @@
-"""Issue A's aims for bench-slo, from what has been measured so far. Pure."""
+"""What scheduling by slack is meant to reach, from what has been measured so far. Pure."""
 
 from collections.abc import Sequence
 

@@ -26,7 +26,7 @@ from superinfer.simulation.workload import (
     synthetic_trace,
 )
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
-from superinfer_core.prediction.step_model import StepModel
+from superinfer_core.prediction.step_model import UNPROFILED, StepModel
 from superinfer_core.scheduling.policy import Order, PolicyInvalid, SchedulingPolicy
 from superinfer_ingress.small_file import read_small_text
 
@@ -43,9 +43,6 @@ Examples:
 Exit codes:
   0  simulated
   2  wrong option: no such trace, profile or policy file"""
-
-TINY_MODEL = StepModel(5.0, 0.10, 0.0, 0.06, 0.0)
-"""Step times of the tiny benchmark model, where no profile is given."""
 
 
 class Policy(StrEnum):
@@ -142,7 +139,7 @@ def _jobs(rows: list[TraceRow], model: StepModel, seed: int, scale: float) -> li
 
 def _engine(path: Path | None) -> tuple[StepModel, EngineLimits]:
     if path is None:
-        return TINY_MODEL, EngineLimits()
+        return UNPROFILED, EngineLimits()
     try:
         profile = Profile.load_json(read_small_text(path))
     except (OSError, UnicodeDecodeError, ProfileInvalid) as error:

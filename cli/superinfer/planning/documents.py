@@ -15,9 +15,10 @@ from pydantic import ValidationError
 
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.parse import stored_from_resource
-from superinfer_core.contract.problems import ContractInvalid, shown
+from superinfer_core.contract.problems import ContractInvalid
 from superinfer_core.placement import Node, Topology
 from superinfer_core.small_input import small_input
+from superinfer_core.words import shown
 from superinfer_core.yaml_text import NotYaml, load_yaml_documents
 from superinfer_ingress.small_file import read_small_bytes
 from superinfer_operator.watching.hardware import NodeHardware, hardware_reader

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
-from superinfer_core.contract.problems import shown
 from superinfer_core.placement.memory import KvShape
+from superinfer_core.words import shown
 
 LONGEST_TOKENS: Final = 16_777_216
 """As engine.maxModelLen of a pool."""

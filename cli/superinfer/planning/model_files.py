@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from superinfer.planning.model_config import ConfigUnusable, kv_shape, longest_sequence, read_config
 from superinfer_core.contract.field_errors import path_of
-from superinfer_core.contract.problems import shown
 from superinfer_core.placement.memory import KvShape
 from superinfer_core.small_input import MOST_BYTES
+from superinfer_core.words import shown
 from superinfer_ingress.small_file import read_small_bytes
 
 _MIB: Final = 1 << 20

@@ -1,7 +1,7 @@
 """Many engines, one clock: arrivals, admission, routing, steps.
 
 Promise: deterministic for a seed. Routing is the product's: executors ranked by load, the best asked first,
-at most one more asked (design section 5), then the request is refused.
+at most one more asked, then the request is refused.
 """
 
 import random
@@ -12,7 +12,7 @@ from superinfer.simulation.contracts import ContractTally
 from superinfer.simulation.engine import EngineLimits, Live, SimEngine, lateness_ms, with_contract_state
 from superinfer.simulation.workload import Job
 from superinfer_core.prediction.lengths import OutputLengths
-from superinfer_core.prediction.step_model import StepModel
+from superinfer_core.prediction.step_model import UNPROFILED, StepModel
 from superinfer_core.scheduling.admission import admit
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.forecast import ArrivalForecast
@@ -41,7 +41,7 @@ class FleetSettings:
 
     executors: int = 1
     limits: EngineLimits = field(default_factory=EngineLimits)
-    truth: StepModel = field(default_factory=lambda: StepModel(5.0, 0.10, 0.0, 0.06, 0.0))
+    truth: StepModel = UNPROFILED
     belief: StepModel | None = None
     noise: float = 0.0
     factor: float = 1.0

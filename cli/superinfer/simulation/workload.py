@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from superinfer_core.contract.problems import shown
 from superinfer_core.slo import Rank, RequestSlo, Tier
+from superinfer_core.words import shown
 
 
 class TraceInvalid(ValueError):
@@ -45,7 +45,7 @@ DEFAULT_MIX = (
     TierMix(Tier.SILVER, 0.3, 6, 6, 0.8),
     TierMix(Tier.BRONZE, 0.5, 15, 10, 0.5),
 )
-"""Issue A, bench-slo: TTFT 3/6/15 x unloaded + 50 ms, mean ITL 4/6/10 x unloaded."""
+"""As `make bench-slo` asks: TTFT 3, 6 or 15 x unloaded + 50 ms, mean ITL 4, 6 or 10 x unloaded."""
 
 TTFT_ALLOWANCE_MS = 50.0
 LONGEST_LINE = 65_536

@@ -36,6 +36,14 @@ class Budget:
     holds: bool
 
 
+@dataclass(frozen=True, slots=True)
+class WindowState:
+    """What scheduling needs to know of a contract's window: whether it can be saved, and what is left."""
+
+    holds: bool = True
+    budget_left: float = 1.0
+
+
 def error_budget(percent: float, *, considered: int, missed: int, covered: float) -> Budget:
     """The budget of a promise of `percent` percent.
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from superinfer_core.contract.effective import EffectiveContract, Isolation
+from superinfer_core.contract.effective import EffectiveContract
 from superinfer_core.contract.field_errors import closest
 from superinfer_core.contract.inheritance import Fields, objectives_of
 from superinfer_core.contract.problems import ContractProblem, ProblemKind
-from superinfer_core.slo import Metric, Objective
+from superinfer_core.slo import Isolation, Metric, Objective
 
 _COMPARED_NAMES: Final = 200
 

@@ -15,13 +15,15 @@ from typing import Any, Final
 
 import yaml
 
-from superinfer_core.contract.problems import ContractInvalid, FieldProblem, shown
+from superinfer_core.contract.problems import ContractInvalid, FieldProblem
+from superinfer_core.words import shortened, shown
 
 MAX_DOCUMENT_BYTES: Final = 65_536
 MAX_DEPTH: Final = 32
 MAX_VALUES: Final = 4_096
 MAX_DOCUMENTS: Final = 256
 _MAX_INT: Final = 2**63
+_SHOWN_PATH_CHARACTERS: Final = 200
 
 _INT: Final = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
@@ -139,7 +141,7 @@ def _plain(value: object, path: str, depth: int, budget: list[int]) -> Any:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= 200 else text[:199] + "…"
+    return shortened(text, _SHOWN_PATH_CHARACTERS)
 
 
 def _key(key: object, path: str) -> str:

@@ -1,41 +1,8 @@
 """A contract as decisions take it: inheritance applied, names resolved, everything frozen."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Final
 
-from superinfer_core.slo import Metric, Objective, Rank, Tier
-
-
-class OnInfeasible(StrEnum):
-    """What happens to a request whose contract cannot be kept."""
-
-    REJECT = "Reject"
-    DEGRADE = "Degrade"
-    FALLBACK = "Fallback"
-
-
-class AccessMode(StrEnum):
-    """Whose keys a contract serves under `auth: Required`."""
-
-    OWN_KEYS = "OwnKeys"
-    ANY_KEY = "AnyKey"
-
-
-class Isolation(StrEnum):
-    """What else may run on the hardware of a chiplet; each includes the ones before it."""
-
-    SHARED = "Shared"
-    INSTANCE = "Instance"
-    DEVICE = "Device"
-
-    @property
-    def strength(self) -> int:
-        """0 for the weakest."""
-        return _ISOLATION_STRENGTH[self]
-
-
-_ISOLATION_STRENGTH: Final = {Isolation.SHARED: 0, Isolation.INSTANCE: 1, Isolation.DEVICE: 2}
+from superinfer_core.slo import AccessMode, Isolation, Metric, Objective, OnInfeasible, Rank, Tier
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from superinfer_core.contract.problems import FieldProblem, shown
+from superinfer_core.contract.problems import FieldProblem
+from superinfer_core.words import shortened, shown
 
+_SHOWN_PATH_CHARACTERS: Final = 200
 _WITH_UNIT: Final = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(ms|s|sec|seconds|m|min|h)?\s*", re.ASCII)
 _UNIT_MS: Final = {
     "ms": 1,
@@ -47,7 +49,7 @@ def path_of(location: tuple[Any, ...], prefix: str = "") -> str:
             path += f"[{part}]"
         elif part != "[key]":
             path += f".{part}" if path else str(part)
-    return path if len(path) <= 200 else path[:199] + "…"
+    return shortened(path, _SHOWN_PATH_CHARACTERS)
 
 
 def closest(word: str, known: list[str]) -> str | None:

@@ -18,8 +18,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from superinfer_core.contract.budget import Budget, budget_left, error_budget
+from superinfer_core.contract.budget import Budget, WindowState, budget_left, error_budget
 from superinfer_core.contract.effective import EffectiveContract
+from superinfer_core.contract.request_slo import request_slo
 from superinfer_core.refusal import COUNTS_AGAINST_AVAILABILITY, RefusalCode
 from superinfer_core.slo import Metric, Objective, RequestSlo
 
@@ -133,14 +134,6 @@ class ObjectiveAttainment:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowState:
-    """What scheduling needs to know of a contract's window."""
-
-    holds: bool = True
-    budget_left: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
 class Attainment:
     """A contract over its window.
 
@@ -238,7 +231,7 @@ class ContractWindow:
         if self._first_ms is None:
             self._first_ms = now_ms
         self._state = None
-        promise = slo if slo is not None else _promise_of(self._contract)
+        promise = slo if slo is not None else request_slo(self._contract)
         was_kept = kept(outcome, promise)
         for slot in self._slots_of(outcome, was_kept=was_kept):
             self._bump(slot)
@@ -343,14 +336,3 @@ def _objective_held(outcome: RequestOutcome, objective: Objective) -> bool:
         # It was admitted and broke: only what had already happened in time was kept.
         return False
     return value is None or value <= objective.target_ms
-
-
-def _promise_of(contract: EffectiveContract) -> RequestSlo:
-    return RequestSlo(
-        contract=contract.key,
-        rank=contract.rank,
-        ttft_ms=contract.deadline_target_ms(Metric.TTFT),
-        itl_ms=contract.deadline_target_ms(Metric.ITL),
-        e2e_ms=contract.deadline_target_ms(Metric.E2E),
-        max_jitter_ms=contract.max_jitter_ms,
-    )

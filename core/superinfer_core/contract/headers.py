@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from superinfer_core.contract.problems import InvalidSlo
+from superinfer_core.slo import MAX_TARGET_MS
 
 CONTRACT_ID: Final = "x-slo-contract-id"
 MAX_LATENCY: Final = "x-slo-max-latency-ms"
@@ -30,9 +31,6 @@ LLM_D_TPOT: Final = "x-llm-d-slo-tpot-ms"
 SLO_HEADERS: Final = frozenset(
     {CONTRACT_ID, MAX_LATENCY, DEADLINE, SENT_AT, TTFT, TPOT, LLM_D_TTFT, LLM_D_TPOT}
 )
-
-MAX_TARGET_MS: Final = 3_600_000
-"""One hour: the longest promise, in headers and in contracts."""
 
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,7}(\.[0-9]{1,6})?", re.ASCII)
 _INSTANT: Final = re.compile(r"[0-9]{1,15}(\.[0-9]{1,6})?", re.ASCII)

@@ -10,16 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from superinfer_core.api.v1alpha1.slocontract import SLOContract, SLOContractSpec
-from superinfer_core.contract.effective import (
-    AccessMode,
-    EffectiveContract,
-    OnInfeasible,
-    Quota,
-    Resources,
-)
+from superinfer_core.contract.effective import EffectiveContract, Quota, Resources
 from superinfer_core.contract.problems import FieldProblem
 from superinfer_core.contract.spec_checks import window_seconds
-from superinfer_core.slo import Metric, Objective, Tier
+from superinfer_core.slo import AccessMode, Metric, Objective, OnInfeasible, Tier
 
 DEFAULT_ORIGIN: Final = "default"
 DEFAULT_TIER: Final = Tier.BRONZE

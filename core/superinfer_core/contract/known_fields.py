@@ -11,7 +11,8 @@ from pydantic import BaseModel
 
 from superinfer_core.api.v1alpha1.meta import ObjectMeta
 from superinfer_core.contract.field_errors import closest
-from superinfer_core.contract.problems import FieldProblem, shown
+from superinfer_core.contract.problems import FieldProblem
+from superinfer_core.words import shown
 
 _KUBERNETES_METADATA: Final = frozenset(
     {

@@ -18,9 +18,10 @@ from superinfer_core.contract.document import load_document, load_documents, pla
 from superinfer_core.contract.field_errors import problems_of
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.known_fields import unknown_fields
-from superinfer_core.contract.problems import ContractInvalid, FieldProblem, shown
+from superinfer_core.contract.problems import ContractInvalid, FieldProblem
 from superinfer_core.contract.short_form import is_short, long_from_short
 from superinfer_core.contract.spec_checks import contract_problems
+from superinfer_core.words import shown
 
 _IDENTITY: Final = tuple(
     info.alias or name

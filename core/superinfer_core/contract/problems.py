@@ -11,29 +11,10 @@ from typing import Final
 
 from typing_extensions import override
 
-SHOWN_CHARACTERS: Final = 80
-"""Values are quoted up to here: an error must not become as large as the input that caused it."""
+from superinfer_core.values import InvalidValue
 
 _TOLD_PROBLEMS: Final = 50
 """Lines of an error's text; `problems` always has all of them."""
-
-
-def shown(value: object) -> str:
-    """The value as text of at most 80 characters, whatever it is."""
-    if isinstance(value, str | bytes):
-        text = repr(value[: SHOWN_CHARACTERS + 1])
-    elif isinstance(value, bool) or value is None or isinstance(value, float):
-        text = repr(value)
-    elif isinstance(value, int):
-        # Printing an integer of more than 4,300 digits raises in Python.
-        text = repr(value) if value.bit_length() <= 256 else f"an integer of {value.bit_length()} bits"
-    elif isinstance(value, dict):
-        text = f"a mapping of {len(value)} fields" if value else "{}"
-    elif isinstance(value, list | tuple | set):
-        text = f"a list of {len(value)} items" if value else "[]"
-    else:
-        text = f"a value of type {type(value).__name__}"
-    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +54,8 @@ class ContractInvalid(ValueError):
         super().__init__("\n".join(lines))
 
 
-class InvalidSlo(ValueError):
-    """A header asks for something that cannot be a promise: names the field, the value and the fix."""
-
-    def __init__(self, field: str, value: str, fix: str) -> None:
-        self.field = field
-        self.value = shown(value)
-        self.fix = fix
-        super().__init__(f"{field}: {self.value} is not usable; {fix}")
+class InvalidSlo(InvalidValue):
+    """A header asks for something that cannot be a promise."""
 
 
 class ProblemKind(StrEnum):

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from superinfer_core.contract.conflicts import PoolFacts, not_found_suggestion
-from superinfer_core.contract.effective import OnInfeasible
 from superinfer_core.contract.inheritance import Fields
 from superinfer_core.contract.linking import Linked, Linker
 from superinfer_core.contract.problems import ContractProblem, ProblemKind
+from superinfer_core.slo import OnInfeasible
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from superinfer_core.contract.conflicts import PoolFacts, feasibility_problems
-from superinfer_core.contract.effective import EffectiveContract, OnInfeasible
+from superinfer_core.contract.effective import EffectiveContract
 from superinfer_core.contract.inheritance import (
     Fields,
     Stated,
@@ -26,6 +26,7 @@ from superinfer_core.contract.references import (
     choose_fallback,
     choose_pool,
 )
+from superinfer_core.slo import OnInfeasible
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from superinfer_core.api.v1alpha1.slocontract import (
     SLOContractSpec,
     TargetMs,
 )
-from superinfer_core.contract.effective import OnInfeasible
 from superinfer_core.contract.field_errors import problems_of
 from superinfer_core.contract.known_fields import unknown_fields
-from superinfer_core.contract.problems import ContractInvalid, FieldProblem, shown
-from superinfer_core.slo import Metric
+from superinfer_core.contract.problems import ContractInvalid, FieldProblem
+from superinfer_core.slo import Metric, OnInfeasible
+from superinfer_core.words import shown
 
 _ServiceId = Annotated[str, StringConstraints(strict=True, pattern=DNS_LABEL, min_length=1, max_length=63)]
 

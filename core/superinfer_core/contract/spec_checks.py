@@ -6,7 +6,8 @@ Field bounds are in the API models and in the CRD; here is what takes two fields
 from typing import Final
 
 from superinfer_core.api.v1alpha1.slocontract import ObjectiveSpec, SLOContract
-from superinfer_core.contract.problems import FieldProblem, shown
+from superinfer_core.contract.problems import FieldProblem
+from superinfer_core.words import shown
 
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 LEAST_WINDOW_S: Final = 10

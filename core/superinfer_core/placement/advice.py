@@ -146,7 +146,7 @@ class _Wishes:
 
     def __init__(self, fleet: Fleet, pools: Mapping[str, PoolDemand], missing: Mapping[str, int]) -> None:
         self._missing = missing
-        wanted = sorted((pools[key] for key in missing), key=lambda one: (-_size(one), one.key))
+        wanted = sorted((pools[key] for key in missing), key=lambda one: (-one.chiplet.rough_size, one.key))
         self._wanted = [(pool, admits(pool, fleet.label_keys)) for pool in wanted]
         self._pools = pools
         self._known: dict[tuple[int, str, int, bool, bool], tuple[_Offer, ...]] = {}
@@ -178,12 +178,6 @@ class _Wishes:
         chiplet = self._pools[key].chiplet
         profile = product.profile(chiplet.profile or "")
         return profile.memory_slices if profile is not None else MEMORY_SLICES * chiplet.count
-
-
-def _size(pool: PoolDemand) -> int:
-    if pool.chiplet.shape is ChipletShape.GPU:
-        return MEMORY_SLICES * pool.chiplet.count
-    return int((pool.chiplet.profile or "1")[0])
 
 
 def _helped(

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from superinfer_core.api.v1alpha1.chipletpool import Allocation, ChipletShape, FaultDomain, Interconnect
 from superinfer_core.api.v1alpha1.labels import GPU_RESOURCE, mig_resource
-from superinfer_core.contract.effective import Isolation
+from superinfer_core.placement.geometry import MEMORY_SLICES
 from superinfer_core.placement.node import Taint, Toleration
+from superinfer_core.slo import Isolation
 
 DEFAULT_SPREAD = (FaultDomain.NODE, FaultDomain.GPU)
 """What replicas are spread over where a pool does not say."""
@@ -38,6 +39,17 @@ class ChipletDemand:
     product: str | None = None
     isolation: Isolation = Isolation.SHARED
     named: bool = False
+
+    @property
+    def rough_size(self) -> int:
+        """How large it is beside others, whatever the product: about the slices of a GPU; 0 for shape CPU."""
+        match self.shape:
+            case ChipletShape.GPU:
+                return MEMORY_SLICES * self.count
+            case ChipletShape.MIG:
+                return int((self.profile or "1")[0])
+            case ChipletShape.CPU:
+                return 0
 
     @property
     def resource(self) -> str | None:

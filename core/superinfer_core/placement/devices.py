@@ -7,7 +7,7 @@ devices are taken to be used, so that never more is promised than there is. Muta
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from superinfer_core.api.v1alpha1.labels import GPU_RESOURCE, mig_resource
+from superinfer_core.api.v1alpha1.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX, mig_resource
 from superinfer_core.placement.hardware import (
     COMPUTE_SHIFT,
     COMPUTE_UNIT,
@@ -74,7 +74,7 @@ def claim(
     devices: Devices, node: Node, kind: NodeKind, resource: str, amount: int, ids: Sequence[str]
 ) -> None:
     """Take `amount` devices of a resource: those of `ids` where they are known, else the last free ones."""
-    if not kind.gpus or not (resource == GPU_RESOURCE or resource.startswith("nvidia.com/mig-")):
+    if not kind.gpus or not (resource == GPU_RESOURCE or resource.startswith(MIG_RESOURCE_PREFIX)):
         return
     left = amount
     for device in ids:

@@ -18,7 +18,14 @@ from superinfer_core.placement.devices import Devices, claim
 from superinfer_core.placement.hardware import MIG_STRATEGY_LABEL, GpuKind, NodeKind, describe, shares_gpus
 from superinfer_core.placement.node import Gpu, Node, Taint
 from superinfer_core.placement.snapshot import ForeignUse, HoldDown, PlannerSettings, RunningExecutor
-from superinfer_core.placement.standing import Standing, repelling, standing
+from superinfer_core.placement.standing import (
+    Standing,
+    gpu_domain,
+    instance_domain,
+    node_domain,
+    repelling,
+    standing,
+)
 
 _STALE: Final = 64
 """Entries of nodes that have left, which a group may keep before it is tidied."""
@@ -40,6 +47,8 @@ class Group:
     """Nodes nobody could tell apart.
 
     Attributes:
+        facts, kind: what they have in common; each has a number, which is told apart faster.
+        states: of their GPUs.
         heap: numbers of its nodes, the first on top; also of some that have left.
         alive: how many it has.
         names: those whose devices are all healthy, in order; None until somebody asks.
@@ -147,20 +156,20 @@ class Fleet:
         facts, facts_number = self._facts.setdefault(found, (found, len(self._facts)))
         gpus = _gpus_of(node, kind)
         made = FleetNode(
-            number,
-            node,
-            kind,
-            kind_number,
-            facts,
-            facts_number,
-            None,
-            Devices.empty(kind),
-            {},
-            f"node/{node.name}",
-            fault_domain(node, self.settings, clique=clique_of(node)),
-            node.labels.get(MIG_STRATEGY_LABEL) == "single",
+            number=number,
+            node=node,
+            kind=kind,
+            kind_number=kind_number,
+            facts=facts,
+            facts_number=facts_number,
+            standing=None,
+            devices=Devices.empty(kind),
+            free={},
+            domain=node_domain(node.name),
+            base_domain=fault_domain(node, self.settings, clique=clique_of(node)),
+            single=node.labels.get(MIG_STRATEGY_LABEL) == "single",
             gpus=gpus,
-            gpu_domains=tuple([f"gpu/{gpu.uuid}" for gpu in gpus]),
+            gpu_domains=tuple([gpu_domain(gpu.uuid) for gpu in gpus]),
         )
         self.nodes[number] = made
         return made
@@ -325,12 +334,12 @@ def fault_domain(
     rack = node.labels.get(settings.rack_label)
     if rack:
         domain.append(f"rack/{rack}")
-    domain.append(f"node/{node.name}")
+    domain.append(node_domain(node.name))
     if clique:
         domain.append(f"clique/{clique}")
-    domain.extend([f"gpu/{uuid}" for uuid in gpus])
+    domain.extend([gpu_domain(uuid) for uuid in gpus])
     if instance:
-        domain.append(f"instance/{instance}")
+        domain.append(instance_domain(instance))
     return tuple(domain)
 
 

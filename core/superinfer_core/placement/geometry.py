@@ -126,15 +126,15 @@ def _profiles(rows: Mapping[str, tuple[str, int, int]], *, verified: bool = Fals
         shape = _SHAPES[key]
         made.append(
             MigProfile(
-                name,
-                shape.memory_slices,
-                shape.compute_slices,
-                shape.starts,
-                memory_mib,
-                shape.max_instances,
-                multiprocessors,
-                shape.profile_id,
-                verified,
+                name=name,
+                memory_slices=shape.memory_slices,
+                compute_slices=shape.compute_slices,
+                starts=shape.starts,
+                memory_mib=memory_mib,
+                max_instances=shape.max_instances,
+                multiprocessors=multiprocessors,
+                profile_id=shape.profile_id,
+                verified=verified,
             )
         )
     return tuple(made)

@@ -15,6 +15,7 @@ from superinfer_core.placement.hardware import GpuMode
 from superinfer_core.placement.node import Gpu
 from superinfer_core.placement.outcome import Chiplet
 from superinfer_core.placement.spread import Spread
+from superinfer_core.placement.standing import instance_domain
 
 
 @dataclass(slots=True)
@@ -43,7 +44,7 @@ def land(node: FleetNode, pool: PoolDemand, choice: Choice, fitting: Fitting, sp
         return Landing(node, chiplet, node.base_domain)
     inner = tuple([node.gpu_domains[place] for place in places])
     if demand.shape is ChipletShape.MIG:
-        inner += (f"instance/{chiplet.devices[0]}",)
+        inner += (instance_domain(chiplet.devices[0]),)
     return Landing(node, chiplet, node.base_domain + inner)
 
 

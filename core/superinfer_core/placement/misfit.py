@@ -8,11 +8,11 @@ shared.
 from dataclasses import dataclass
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
-from superinfer_core.contract.effective import Isolation
 from superinfer_core.placement.demand import ChipletDemand
 from superinfer_core.placement.geometry import MigProfile
 from superinfer_core.placement.hardware import GpuKind, GpuMode
 from superinfer_core.placement.outcome import Constraint
+from superinfer_core.slo import Isolation
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from superinfer_core.api.v1alpha1.nodetopology import HealthState, LinkType, RecoveryAction
 from superinfer_core.placement.geometry import MigProfile
 
 __all__ = [
@@ -63,28 +64,6 @@ class Toleration:
         if self.key != taint.key:
             return False
         return self.operator == "Exists" or (self.value or "") == taint.value
-
-
-class HealthState(StrEnum):
-    """Health of a device."""
-
-    HEALTHY = "Healthy"
-    DEGRADED = "Degraded"
-    UNHEALTHY = "Unhealthy"
-    UNKNOWN = "Unknown"
-
-
-class RecoveryAction(StrEnum):
-    """What the driver says is needed (NVML field 230); it decides how far a fault reaches."""
-
-    NONE = "None"
-    GPU_RESET = "GPUReset"
-    NODE_REBOOT = "NodeReboot"
-    DRAIN_P2P = "DrainP2P"
-    DRAIN_AND_RESET = "DrainAndReset"
-    RECOVER_IMEX_DOMAIN = "RecoverIMEXDomain"
-    BUS_RESET = "BusReset"
-    SYSTEM_REBOOT = "SystemReboot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +125,6 @@ class Gpu:
     health: Health = HEALTHY
     profiles: tuple[MigProfile, ...] = ()
     instances: tuple[MigInstance, ...] = ()
-
-
-class LinkType(StrEnum):
-    """How two GPUs are connected, best first (as `nvidia-smi topo -m`)."""
-
-    NVSWITCH = "NVSwitch"
-    NVLINK = "NVLink"
-    PIX = "PIX"
-    PXB = "PXB"
-    PHB = "PHB"
-    NODE = "NODE"
-    SYS = "SYS"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ planning large clusters fast; use one for all nodes.
 from collections.abc import Sequence
 
 from superinfer_core.api.v1alpha1 import nodetopology as api
-from superinfer_core.placement.geometry import MigProfile, product_named
+from superinfer_core.placement.geometry import MAX_INSTANCES, MigProfile, product_named
 from superinfer_core.placement.node import (
     HEALTHY,
     Gpu,
@@ -65,14 +65,14 @@ class HardwareFacts:
             table = known.profile(one.name) if known is not None else None
             made.append(
                 MigProfile(
-                    one.name,
-                    one.memory_slices,
-                    one.compute_slices,
-                    tuple(sorted(one.starts or (table.starts if table is not None else ()))),
-                    one.memory_mib or (table.memory_mib if table is not None else 0),
-                    table.max_instances if table is not None else 7,
-                    one.multiprocessors or 0,
-                    one.profile_id,
+                    name=one.name,
+                    memory_slices=one.memory_slices,
+                    compute_slices=one.compute_slices,
+                    starts=tuple(sorted(one.starts or (table.starts if table is not None else ()))),
+                    memory_mib=one.memory_mib or (table.memory_mib if table is not None else 0),
+                    max_instances=table.max_instances if table is not None else MAX_INSTANCES,
+                    multiprocessors=one.multiprocessors or 0,
+                    profile_id=one.profile_id,
                     verified=True,
                 )
             )

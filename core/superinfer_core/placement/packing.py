@@ -20,6 +20,7 @@ from superinfer_core.placement.misfit import instance_profile
 from superinfer_core.placement.outcome import Assignment, Chiplet, Plan
 from superinfer_core.placement.search import admits, device_count
 from superinfer_core.placement.snapshot import ExecutorPhase, RunningExecutor
+from superinfer_core.placement.standing import gpu_domain, instance_domain
 
 Cell = tuple[str, int, int]
 """Node, position of the GPU, number of the slice or piece."""
@@ -281,21 +282,21 @@ def move_of(index: PlacementIndex, item: Item, option: Option) -> Assignment:
             devices = (taken[0].instances[option.place].uuid,)
     mig = pool.chiplet.shape is ChipletShape.MIG
     chiplet = Chiplet(
-        pool.chiplet.shape,
-        executor.resource,
-        executor.count,
-        devices,
-        pool.chiplet.profile,
-        taken[0].uuid if mig else "",
-        start,
+        shape=pool.chiplet.shape,
+        resource=executor.resource,
+        count=executor.count,
+        devices=devices,
+        profile=pool.chiplet.profile,
+        gpu=taken[0].uuid if mig else "",
+        start=start,
     )
-    inner = [f"gpu/{gpu.uuid}" for gpu in taken] + ([f"instance/{devices[0]}"] if mig else [])
+    inner = [gpu_domain(gpu.uuid) for gpu in taken] + ([instance_domain(devices[0])] if mig else [])
     return Assignment(
-        pool.key,
-        executor.slot,
-        option.node,
-        chiplet,
-        (*node.base_domain, *inner),
+        pool=pool.key,
+        slot=executor.slot,
+        node=option.node,
+        chiplet=chiplet,
+        fault_domain=(*node.base_domain, *inner),
         replaces=executor.name,
         revision=pool.revision,
     )

@@ -12,7 +12,6 @@ from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
 from superinfer_core.placement.demand import ChipletDemand, PoolDemand
 from superinfer_core.placement.fit import Fitting
 from superinfer_core.placement.fleet import Fleet, FleetNode, clique_of, fault_domain
-from superinfer_core.placement.geometry import MEMORY_SLICES
 from superinfer_core.placement.landing import Landing
 from superinfer_core.placement.lifecycle import (
     Decision,
@@ -42,12 +41,7 @@ from superinfer_core.placement.standing import evicting, gpu_domain, instance_do
 
 def pool_order(pool: PoolDemand) -> tuple[int, int, str, str]:
     """Who is placed first."""
-    size = MEMORY_SLICES * pool.chiplet.count
-    if pool.chiplet.shape is ChipletShape.MIG:
-        size = int((pool.chiplet.profile or "1")[0])
-    elif pool.chiplet.shape is ChipletShape.CPU:
-        size = 0
-    return (-pool.priority, -size, pool.key, pool.uid)
+    return (-pool.priority, -pool.chiplet.rough_size, pool.key, pool.uid)
 
 
 @dataclass(slots=True, eq=False)
@@ -73,15 +67,14 @@ class Place:
         if kept is None or kept.assignment.peer != peer:
             one = self.executor
             assignment = Assignment(
-                one.pool,
-                one.slot,
-                one.node,
-                chiplet,
-                self.fault_domain,
-                peer,
-                "",
-                one.recreations,
-                one.revision,
+                pool=one.pool,
+                slot=one.slot,
+                node=one.node,
+                chiplet=chiplet,
+                fault_domain=self.fault_domain,
+                peer=peer,
+                recreations=one.recreations,
+                revision=one.revision,
             )
             kept = self.kept = Kept(one.name, assignment)
         return kept
@@ -339,15 +332,15 @@ def _parents(node: FleetNode | None, devices: Sequence[str]) -> tuple[tuple[str,
 
 def _assignment(pool: PoolDemand, want: Want, landing: Landing, peer: int | None) -> Assignment:
     return Assignment(
-        pool.key,
-        want.slot,
-        landing.node.node.name,
-        landing.chiplet,
-        landing.fault_domain,
-        peer,
-        want.replaces,
-        want.recreations,
-        pool.revision,
+        pool=pool.key,
+        slot=want.slot,
+        node=landing.node.node.name,
+        chiplet=landing.chiplet,
+        fault_domain=landing.fault_domain,
+        peer=peer,
+        replaces=want.replaces,
+        recreations=want.recreations,
+        revision=pool.revision,
     )
 
 
@@ -355,11 +348,11 @@ def _held(pool: PoolDemand, place: Place) -> Chiplet:
     executor = place.executor
     mig = pool.chiplet.shape is ChipletShape.MIG
     return Chiplet(
-        pool.chiplet.shape,
-        executor.resource,
-        executor.count,
-        executor.held_devices,
-        pool.chiplet.profile,
-        place.parents[0] if mig and place.parents else "",
-        place.start,
+        shape=pool.chiplet.shape,
+        resource=executor.resource,
+        count=executor.count,
+        devices=executor.held_devices,
+        profile=pool.chiplet.profile,
+        gpu=place.parents[0] if mig and place.parents else "",
+        start=place.start,
     )

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape, Interconnect
-from superinfer_core.contract.effective import Isolation
 from superinfer_core.placement.demand import ChipletDemand
 from superinfer_core.placement.geometry import MEMORY_SLICES, GpuProduct, MigProfile
 from superinfer_core.placement.shapes import WHOLE_GPU, ShapeOption, estimated, shape_name, whole_gpu
 from superinfer_core.prediction.profile import Profile
+from superinfer_core.slo import Isolation
 
 QUANTILE = 0.99
 GROUPS = (2, 4, 8)

@@ -12,7 +12,7 @@ from math import ceil
 
 from superinfer_core.api.v1alpha1.chipletpool import ChipletShape
 from superinfer_core.placement.demand import ChipletDemand
-from superinfer_core.placement.geometry import MEMORY_SLICES, GpuProduct, MigProfile
+from superinfer_core.placement.geometry import COMPUTE_SLICES, MEMORY_SLICES, GpuProduct, MigProfile
 from superinfer_core.prediction.step_model import StepModel
 from superinfer_core.slo import Metric, Objective
 
@@ -20,6 +20,8 @@ TARGET_UTILISATION = 0.7
 """Executors are counted so that they are busy at most this share of the time."""
 LINK_EFFICIENCY = 0.9
 """What GPUs that work together keep of their speed."""
+_SMS_OF_A_COMPUTE_SLICE = 16
+"""Where nobody knows the multiprocessors of an instance: those of an H100's smallest one."""
 WHOLE_GPU = "GPU"
 """The name of a whole GPU among MIG profiles."""
 
@@ -192,7 +194,14 @@ def _executors(traffic: Traffic, option: ShapeOption, seqs: int) -> int:
 def whole_gpu(product: GpuProduct) -> MigProfile:
     """A whole GPU in the terms of an instance."""
     return MigProfile(
-        WHOLE_GPU, MEMORY_SLICES, 7, (0,), product.memory_mib, 1, product.multiprocessors, verified=True
+        name=WHOLE_GPU,
+        memory_slices=MEMORY_SLICES,
+        compute_slices=COMPUTE_SLICES,
+        starts=(0,),
+        memory_mib=product.memory_mib,
+        max_instances=1,
+        multiprocessors=product.multiprocessors,
+        verified=True,
     )
 
 
@@ -249,4 +258,4 @@ def _together(count: int) -> float:
 
 
 def _compute(profile: MigProfile) -> float:
-    return profile.multiprocessors or profile.compute_slices * 16
+    return profile.multiprocessors or profile.compute_slices * _SMS_OF_A_COMPUTE_SLICE

@@ -29,6 +29,8 @@ from superinfer_core.pods.sidecar_container import sidecar_container
 from superinfer_core.pods.template import merge_template
 
 _REVISION_CHARACTERS: Final = 12
+_CLAIM: Final = "chiplet"
+"""Name, inside the pod, of the ResourceClaim with its devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +232,12 @@ def _pin_devices(spec: dict[str, Any], seat: Seat) -> None:
             resources[kind] = {**resources.get(kind, {}), seat.resource: str(seat.count)}
     if seat.claim:
         spec["resourceClaims"] = [
-            *(c for c in spec.get("resourceClaims", []) if c.get("name") != "chiplet"),
-            {"name": "chiplet", "resourceClaimName": seat.claim},
+            *(c for c in spec.get("resourceClaims", []) if c.get("name") != _CLAIM),
+            {"name": _CLAIM, "resourceClaimName": seat.claim},
         ]
         resources["claims"] = [
-            *(c for c in resources.get("claims", []) if c.get("name") != "chiplet"),
-            {"name": "chiplet"},
+            *(c for c in resources.get("claims", []) if c.get("name") != _CLAIM),
+            {"name": _CLAIM},
         ]
 
 

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from superinfer_core.api.v1alpha1 import labels
 from superinfer_core.api.v1alpha1.meta import GROUP
-from superinfer_core.contract.problems import FieldProblem, shown
+from superinfer_core.contract.problems import FieldProblem
 from superinfer_core.pods.paths import CODE_PATH, RUN_PATH
+from superinfer_core.words import shown
 
 _KEYED_LISTS: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -1,15 +1,13 @@
 """Conditions of a pool as ordered chains of pure checks; the first that applies gives the reason."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
-from superinfer_core.api.v1alpha1.conditions import MAX_MESSAGE_CHARACTERS, Status
-from superinfer_core.api.v1alpha1.meta import ConditionStatus
+from superinfer_core.api.v1alpha1.conditions import Condition, Status, Verdict, condition_of
 from superinfer_core.api.v1alpha1.pool_status import PoolConditionType, PoolReason
 from superinfer_core.pools.replicas import Limit
 from superinfer_core.pools.standing import Standing
 
-Verdict = tuple[Status, str, str]
 Check = Callable[[Standing], Verdict | None]
 
 
@@ -127,26 +125,16 @@ _CHAINS: Final = (
 _LIMITED_BY: Final = {Limit.FEWEST: PoolReason.TOO_FEW_REPLICAS, Limit.MOST: PoolReason.TOO_MANY_REPLICAS}
 
 
-def pool_conditions(standing: Standing) -> tuple[ConditionStatus, ...]:
+def pool_conditions(standing: Standing) -> tuple[Condition, ...]:
     """The conditions of a pool, Ready first, without times; ScalingLimited only where it has bounds."""
-    made = []
-    for kind, checks, reason, message in _CHAINS:
-        verdicts = (check(standing) for check in checks)
-        verdict = next((found for found in verdicts if found is not None), (Status.TRUE, reason, message))
-        made.append(_condition(kind, verdict, standing))
+    chains: list[tuple[PoolConditionType, tuple[Check, ...], Verdict]] = [
+        (kind, checks, (Status.TRUE, reason, message)) for kind, checks, reason, message in _CHAINS
+    ]
     if (limited := _scaling_limited(standing)) is not None:
-        made.append(_condition(PoolConditionType.SCALING_LIMITED, limited, standing))
-    return tuple(made)
-
-
-def _condition(kind: PoolConditionType, verdict: Verdict, standing: Standing) -> ConditionStatus:
-    status, reason, message = verdict
-    return ConditionStatus(
-        type=kind.value,
-        status=status.value,
-        reason=str(reason),
-        message=_short(message),
-        observed_generation=standing.generation,
+        chains.append((PoolConditionType.SCALING_LIMITED, (), limited))
+    return tuple(
+        condition_of(kind, standing, checks, otherwise=verdict, generation=standing.generation)
+        for kind, checks, verdict in chains
     )
 
 
@@ -165,19 +153,6 @@ def _scaling_limited(standing: Standing) -> Verdict | None:
     return Status.TRUE, _LIMITED_BY[replicas.limit], message
 
 
-def stamped(
-    conditions: Iterable[ConditionStatus], before: Iterable[Mapping[str, Any]], now: str
-) -> list[ConditionStatus]:
-    """The conditions with their times: one moves only where the status changed."""
-    known = {condition.get("type"): condition for condition in before}
-    made = []
-    for condition in conditions:
-        old = known.get(condition.type, {})
-        since = old.get("lastTransitionTime") if old.get("status") == condition.status else None
-        made.append(condition.model_copy(update={"last_transition_time": since or now}))
-    return made
-
-
 def _trouble(standing: Standing) -> str:
     lines = [f"{reason}: {message}" if message else reason for reason, message in standing.trouble[:3]]
     count, until = standing.waiting
@@ -188,7 +163,3 @@ def _trouble(standing: Standing) -> str:
 
 def _executors(count: int) -> str:
     return f"{count} executor" if count == 1 else f"{count} executors"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= MAX_MESSAGE_CHARACTERS else text[: MAX_MESSAGE_CHARACTERS - 1] + "…"

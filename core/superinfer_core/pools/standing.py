@@ -8,7 +8,7 @@ from superinfer_core.pools.replicas import Replicas
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class PoolRefusal:
     """Why a pool is not accepted."""
 
     reason: PoolReason
@@ -33,7 +33,7 @@ class Standing:
     """
 
     generation: int
-    refusal: Refusal | None = None
+    refusal: PoolRefusal | None = None
     deleting: bool = False
     wanted: int = 0
     existing: int = 0

@@ -7,11 +7,11 @@ Recursive least squares is textbook (Ljung, System Identification, 11.2); it for
 what is observed (Kulhavy, 1987), so that an engine that does one thing keeps what it knew of others.
 """
 
-from bisect import bisect_left, insort
 from collections import deque
 from math import isfinite
 from typing import Final
 
+from superinfer_core.prediction.recent import RecentValues
 from superinfer_core.prediction.step_model import StepFacts, StepModel
 
 _SCALES: Final = (1.0, 10.0, 10_000.0, 1_000.0, 1_000_000.0)
@@ -38,37 +38,31 @@ engine that is given nothing shows nothing, and what it showed last says less an
 
 
 class _Ratios:
-    """The last `size` ratios of actual to predicted, sorted for quantiles."""
+    """Recent ratios of actual to predicted."""
 
-    __slots__ = ("_recent", "_size", "_sorted")
+    __slots__ = ("_recent",)
 
     def __init__(self, size: int) -> None:
-        self._size = size
-        self._recent: deque[float] = deque()
-        self._sorted: list[float] = []
+        self._recent = RecentValues(size)
 
     def add(self, ratio: float) -> None:
-        self._recent.append(ratio)
-        insort(self._sorted, ratio)
-        if len(self._recent) > self._size:
-            old = self._recent.popleft()
-            del self._sorted[bisect_left(self._sorted, old)]
+        self._recent.add(ratio)
 
     def quantile(self, q: float, prior: float) -> float:
         """The quantile of what was seen and of some blocks that took `prior`: fewer, the more was seen."""
-        n = len(self._sorted)
+        n = len(self._recent)
         believed = max(0, _PRIOR_BLOCKS - n // 4)
-        below = bisect_left(self._sorted, prior)
+        below = self._recent.count_below(prior)
         rank = min(n + believed - 1, max(0, int(q * (n + believed))))
         if rank < below:
-            return self._sorted[rank]
+            return self._recent.ascending[rank]
         if rank < below + believed:
             return prior
-        return self._sorted[rank - believed]
+        return self._recent.ascending[rank - believed]
 
     def share_within(self, ratio: float) -> float | None:
-        n = len(self._sorted)
-        return bisect_left(self._sorted, ratio + 1e-12) / n if n else None
+        n = len(self._recent)
+        return self._recent.count_below(ratio + 1e-12) / n if n else None
 
 
 class OnlineStepModel:
@@ -89,7 +83,7 @@ class OnlineStepModel:
         self._bounds = [max(20.0 * t, _LARGEST) for t in self._theta]
         # Errors are relative to the step, so noise is about a tenth: variances are in units of its square.
         self._start = [(doubt * max(t, d) / _NOISE) ** 2 for t, d in zip(self._theta, _USUAL, strict=True)]
-        self._p = [[(self._start[i] if i == j else 0.0) for j in range(5)] for i in range(5)]
+        self._p = self._no_knowledge()
         self._model = initial
         self._blocks = _Ratios(_HISTORY)
         self._block = [0.0, 0.0, 0]
@@ -143,6 +137,10 @@ class OnlineStepModel:
         self.observed += 1
         return True
 
+    def _no_knowledge(self) -> list[list[float]]:
+        """The covariance at the start: each coefficient as doubtful as it may be, none tied to another."""
+        return [[(self._start[i] if i == j else 0.0) for j in range(5)] for i in range(5)]
+
     def _features(self, f: StepFacts) -> tuple[float, ...] | None:
         raw = (1.0, f.decode_seqs, f.decode_context_tokens, f.prefill_tokens, f.prefill_context_tokens2)
         try:
@@ -175,7 +173,7 @@ class OnlineStepModel:
         px = [sum(row[j] * x[j] for j in range(5)) for row in p]
         doubt = sum(a * b for a, b in zip(x, px, strict=True))
         if not isfinite(doubt) or not doubt > _LEAST_DOUBT:
-            self._p = [[(self._start[i] if i == j else 0.0) for j in range(5)] for i in range(5)]
+            self._p = self._no_knowledge()
             return
         error = y / predicted - sum(a * b for a, b in zip(theta, x, strict=True))
         step = error / (1.0 + doubt)

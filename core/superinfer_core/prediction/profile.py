@@ -1,7 +1,7 @@
 """The offline profile of a model on an engine and a machine: what `superinfer profile` writes.
 
 Promise: `load_json(dump_json())` is the identity; anything unusable is a ProfileInvalid that says what is
-wrong. JSON of less than 50 KB. An edge type (pydantic); decisions take `Profile.step_model`.
+wrong. JSON of less than 50 KB. An edge type (pydantic); decisions take `Profile.steps`.
 """
 
 from itertools import pairwise

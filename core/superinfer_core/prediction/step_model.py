@@ -11,7 +11,7 @@ they read, the prompt tokens computed, and the attention those tokens pay to the
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite, sqrt
-from typing import Self
+from typing import Final, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +123,7 @@ class StepModel:
         if half_q * budget_ms < 1e-12 * max(linear * linear, 1e-300):
             return budget_ms / linear if linear > 0 else float("inf")
         return 2 * budget_ms / (linear + sqrt(linear * linear + 4 * half_q * budget_ms))
+
+
+UNPROFILED: Final = StepModel(base_ms=5.0, per_decode_seq_ms=0.1, per_prefill_token_ms=0.06)
+"""Where nobody measured: of the order of a small model's steps, corrected from the first steps on."""

@@ -3,7 +3,7 @@
 Promise: never raises for any state; pure. In an idle engine a request is admitted exactly if it is feasible
 when idle.
 
-Both halves (design section 5): the predicted quantile of the *whole* time meets every objective after the
+Both halves: the predicted quantile of the *whole* time meets every objective after the
 work ahead, and no admitted request that would be kept without the candidate is pushed past its own
 deadline. Room for what higher ranks still bring is left in the projection (`policy.reserve_share`).
 """

@@ -4,8 +4,6 @@ Promise: pure. Agrees with `step.plan_step`, which displaces as soon as waiting 
 first token: what is promised here finds its victims there, unless a place came free anyway.
 """
 
-from dataclasses import replace
-
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.state import EngineState, Phase, RequestState
 from superinfer_core.scheduling.step import displaceable, places_of, spare_after_resume_ms
@@ -38,12 +36,4 @@ def displaced_for(
             short -= victim.places
     if short > 0:
         return None
-    return replace(
-        state,
-        requests=tuple(
-            replace(r, phase=Phase.WAITING, computed_tokens=0, preemptions=r.preemptions + 1)
-            if r.request_id in gone
-            else r
-            for r in state.requests
-        ),
-    )
+    return state.without(gone)

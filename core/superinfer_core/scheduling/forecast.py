@@ -4,7 +4,7 @@ Promise: bounded memory (at most `MAX_RANKS` ranks); a snapshot is frozen. Arriv
 (the sidecar, the simulator); not thread-safe.
 
 Every arrival counts, admitted or not: what was refused would have come too. Load is an exponentially
-decayed mean over the window, as in the scheduling study (`reference/scheduling-study.md`, point 3).
+decayed mean over the window.
 """
 
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ OrderKey = tuple[float | int | str, ...]
 def order_key(r: RequestState, now_ms: float, ctx: DecisionContext) -> OrderKey:
     """Sort key of one request; smaller goes first.
 
-    Slack order (design section 5): savable before lost; then urgency bucket; then contracts that can still
+    Slack order: savable before lost; then urgency bucket; then contracts that can still
     hold, less budget left first; then rank, arrival, id.
     """
     slo = r.slo

@@ -1,18 +1,20 @@
 """Settings of every scheduling decision, as one frozen value parsed from a YAML mapping.
 
 Promise: a parsed policy is usable; anything else is a PolicyInvalid that names the field, the value and the
-fix.
+fix, whether it is of the policy or of the urgency profile in it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from math import isfinite
 from typing import Any
 
+from typing_extensions import override
+
 from superinfer_core.contract.document import load_documents
-from superinfer_core.contract.problems import ContractInvalid, shown
+from superinfer_core.contract.problems import ContractInvalid
 from superinfer_core.scheduling.urgency import UrgencyProfile, UrgencyProfileInvalid
+from superinfer_core.values import InvalidValue, number, whole
 
 
 class Order(StrEnum):
@@ -24,23 +26,22 @@ class Order(StrEnum):
     EDF = "edf"
 
 
-class PolicyInvalid(ValueError):
-    """A policy that cannot be used: names the field, the value and the fix."""
+class PolicyInvalid(InvalidValue):
+    """A policy that cannot be used."""
 
-    def __init__(self, field_name: str, value: object, fix: str) -> None:
-        found = "" if value == "" else f"={shown(value)}"
-        super().__init__(f"scheduling policy: {field_name}{found}: {fix}")
-        self.field = field_name
-        self.value = value
-        self.fix = fix
+    @override
+    def describe(self) -> str:
+        """One line; a policy of which nothing in particular is wrong has no value to show."""
+        found = "" if self.given == "" else f"={self.value}"
+        return f"scheduling policy: {self.field}{found}: {self.fix}"
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingPolicy:
     """How this executor schedules.
 
-    Defaults were chosen in simulation (docs of `superinfer simulate`; the scheduling study's engine, with and
-    without attention cost, bursts included).
+    Defaults were chosen in simulation (`superinfer simulate`, with and without attention cost, bursts
+    included).
 
     Attributes:
         order: see Order; the baselines have no step budget and no preemption for deadlines.
@@ -151,7 +152,7 @@ def _parse(name: str, value: Any) -> Any:
         try:
             return UrgencyProfile.from_mapping(value)
         except UrgencyProfileInvalid as invalid:
-            raise PolicyInvalid(f"{name}.{invalid.field}", invalid.value, invalid.fix) from None
+            raise PolicyInvalid(f"{name}.{invalid.field}", invalid.given, invalid.fix) from None
     if name in _SWITCHES:
         if not isinstance(value, bool):
             raise PolicyInvalid(name, value, "write true or false")
@@ -159,12 +160,6 @@ def _parse(name: str, value: Any) -> Any:
     if name == "admission_quantile" and value is None:
         return None
     least, most = _RANGES[name]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PolicyInvalid(name, value, "write a number")
-    if not least <= value <= most or (isinstance(value, float) and not isfinite(value)):
-        raise PolicyInvalid(name, "too large" if value > 1e300 else value, f"write {least:g} to {most:g}")
     if name in _WHOLE:
-        if value != int(value):
-            raise PolicyInvalid(name, value, "write a whole number")
-        return int(value)
-    return float(value)
+        return whole(name, value, int(least), int(most), error=PolicyInvalid)
+    return number(name, value, least, most, error=PolicyInvalid)

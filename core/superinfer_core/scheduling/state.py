@@ -4,8 +4,10 @@ Times are milliseconds on one monotonic clock of the calling process. The sideca
 queue and the engine's frames, the scheduler plug-in from vLLM's requests, the simulator from its events.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import Self
 
 from superinfer_core.slo import RequestSlo
 
@@ -13,11 +15,12 @@ from superinfer_core.slo import RequestSlo
 class Phase(Enum):
     """Where a request stands on one engine."""
 
-    WAITING = (
-        auto()
-    )  # not in the engine's batch (queued in the sidecar, or waiting or preempted inside the engine)
-    PREFILL = auto()  # in the batch, prompt not fully computed
-    DECODE = auto()  # in the batch, producing tokens
+    WAITING = auto()
+    """Not in the batch: queued in the sidecar, or waiting or displaced inside the engine."""
+    PREFILL = auto()
+    """In the batch, its prompt not fully computed."""
+    DECODE = auto()
+    """In the batch, producing tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,18 @@ class EngineState:
     max_step_tokens: int
     kv_total_tokens: int
     requests: tuple[RequestState, ...] = ()
+
+    def without(self, displaced: Collection[str]) -> Self:
+        """The same with these requests out of the batch: waiting again, with nothing computed."""
+        return replace(
+            self,
+            requests=tuple(
+                replace(r, phase=Phase.WAITING, computed_tokens=0, preemptions=r.preemptions + 1)
+                if r.request_id in displaced
+                else r
+                for r in self.requests
+            ),
+        )
 
     @property
     def running_places(self) -> int:

@@ -106,9 +106,8 @@ def places_of(requests: Iterable[RequestState]) -> int:
 def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, ctx: DecisionContext) -> float:
     """Time a step may spend on prefill: what the tightest running token deadline leaves after decoding.
 
-    Scheduling study, point 2: (least token slack - decode time). A sequence that cannot be kept even by
-    bare decode steps does not count: it must not stop everyone else's prefill. `prefills` sequences share
-    the step.
+    That is the least token slack less the time to decode. A sequence that cannot be kept even by bare decode
+    steps does not count: it must not stop everyone else's prefill. `prefills` sequences share the step.
     """
     policy, model = ctx.policy, ctx.model
     context = sum(r.computed_tokens * r.places for r in decodes)

@@ -13,12 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
-from math import exp, floor, isfinite, isnan, log
+from math import exp, floor, isnan, log
 from typing import Any, Final, TypeVar
+
+from superinfer_core.values import InvalidValue, number
 
 _E = TypeVar("_E", bound=StrEnum)
 MAX_BUCKET: Final = 63
 _MAX_EXPONENT: Final = 60.0
+_MAX_NUMBER: Final = 1e9
 
 
 class Scale(StrEnum):
@@ -35,14 +38,8 @@ class Form(StrEnum):
     EXPONENTIAL = "Exponential"
 
 
-class UrgencyProfileInvalid(ValueError):
-    """A profile that cannot be used: names the field, the value and the fix."""
-
-    def __init__(self, field: str, value: object, fix: str) -> None:
-        super().__init__(f"urgency profile: {field}={value!r}: {fix}")
-        self.field = field
-        self.value = value
-        self.fix = fix
+class UrgencyProfileInvalid(InvalidValue):
+    """A profile that cannot be used."""
 
 
 def _finite(value: float, fallback: float) -> float:
@@ -75,7 +72,7 @@ class UrgencyProfile:
     """How slack becomes urgency.
 
     Attributes:
-        name: what pools select it by.
+        name: for people.
         form: segmented or exponential.
         scale: milliseconds, or fractions of the request's own target.
         segments: for the segmented form, by falling `above`; below the last one, `max_urgency`.
@@ -137,7 +134,7 @@ class UrgencyProfile:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> "UrgencyProfile":
-        """Parse one profile of `slack_decay_profile.yaml`; raises UrgencyProfileInvalid."""
+        """Parse one profile, as slack_decay_profile.yaml has several; raises UrgencyProfileInvalid."""
         if not isinstance(data, Mapping):
             raise UrgencyProfileInvalid("(profile)", data, "write a mapping with name and form")
         known = {"name", "form", "scale", "segments", "k", "smoothing", "minUrgency", "maxUrgency"}
@@ -159,16 +156,7 @@ class UrgencyProfile:
 
 
 def _number(data: Mapping[str, Any], field: str, default: float, *, least: float) -> float:
-    value = data.get(field, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UrgencyProfileInvalid(field, value, "write a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        raise UrgencyProfileInvalid(field, "an integer too large", "write a smaller number") from None
-    if not isfinite(number) or not least <= number <= 1e9:
-        raise UrgencyProfileInvalid(field, value, f"write a number from {least:g} to 1e9")
-    return number
+    return number(field, data.get(field, default), least, _MAX_NUMBER, error=UrgencyProfileInvalid)
 
 
 def _choice(data: Mapping[str, Any], field: str, kind: type[_E], default: _E) -> _E:

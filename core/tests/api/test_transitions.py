@@ -2,11 +2,12 @@
 
 import pytest
 
-from superinfer_core.api.v1alpha1.transitions import Shown, transitions
+from superinfer_core.api.v1alpha1.conditions import Condition, Status
+from superinfer_core.api.v1alpha1.transitions import transitions
 
 
 def condition(kind, status, reason, message="m"):
-    return Shown(kind, status, reason, message)
+    return Condition(kind, Status(status), reason, message)
 
 
 @pytest.mark.parametrize(

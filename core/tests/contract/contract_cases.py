@@ -4,11 +4,10 @@ from typing import Any
 
 from superinfer_core.api.v1alpha1.slocontract import SLOContractSpec
 from superinfer_core.contract.conflicts import PoolFacts, Unloaded
-from superinfer_core.contract.effective import Isolation
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.problems import ProblemKind
 from superinfer_core.contract.resolution import Resolution
-from superinfer_core.slo import Metric
+from superinfer_core.slo import Isolation, Metric
 
 POOL = PoolFacts(
     "shop",

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superinfer_core.contract.budget import error_budget
-from superinfer_core.contract.effective import EffectiveContract, OnInfeasible
+from superinfer_core.contract.effective import EffectiveContract
 from superinfer_core.contract.fulfilment import (
     BUCKETS,
     ContractWindow,
@@ -18,7 +18,7 @@ from superinfer_core.contract.fulfilment import (
     kept,
 )
 from superinfer_core.refusal import COUNTS_AGAINST_AVAILABILITY, RefusalCode
-from superinfer_core.slo import Metric, Objective, Rank, RequestSlo, Tier
+from superinfer_core.slo import Metric, Objective, OnInfeasible, Rank, RequestSlo, Tier
 
 SLO = RequestSlo("shop/a", Rank(0), ttft_ms=100, itl_ms=20, e2e_ms=1000, max_jitter_ms=30)
 IN_TIME = RequestOutcome("shop/a", ttft_ms=90, itl_ms=15, e2e_ms=900, jitter_ms=25, output_tokens=40)

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from superinfer_core.contract.headers import (
-    MAX_TARGET_MS,
     NO_HEADERS,
     SLO_HEADERS,
     HeaderSlo,
@@ -13,6 +12,7 @@ from superinfer_core.contract.headers import (
     split_contract_id,
 )
 from superinfer_core.contract.problems import InvalidSlo
+from superinfer_core.slo import MAX_TARGET_MS
 
 NOW_MS = 1_764_000_000_000.0
 

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from contract_cases import contract, kinds, ttft
 
-from superinfer_core.contract.effective import AccessMode
 from superinfer_core.contract.problems import ContractConflictError, ProblemKind
 from superinfer_core.contract.resolution import resolve_contracts
-from superinfer_core.slo import Metric, Objective, Tier
+from superinfer_core.slo import AccessMode, Metric, Objective, Tier
 
 # --- inheritance
 

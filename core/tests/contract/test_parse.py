@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superinfer_core.api.v1alpha1.slocontract import SLOContract
-from superinfer_core.contract.effective import OnInfeasible
 from superinfer_core.contract.parse import (
     document_of,
     parse_contract,
@@ -19,7 +18,7 @@ from superinfer_core.contract.parse import (
     stored_from_resource,
 )
 from superinfer_core.contract.problems import ContractInvalid, FieldProblem
-from superinfer_core.slo import Metric, Tier
+from superinfer_core.slo import Metric, OnInfeasible, Tier
 
 SAMPLES = Path(__file__).parents[3] / "manifests" / "samples" / "contracts"
 
@@ -106,7 +105,7 @@ def test_a_contract_written_out_reads_back_the_same() -> None:
     assert parse_contract(document_of(contract)) == contract
 
 
-def test_the_design_s_pool_is_read() -> None:
+def test_a_pool_with_everything_is_read() -> None:
     import yaml
 
     pool = parse_pool(yaml.safe_load(POOL))

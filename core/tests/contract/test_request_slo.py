@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from superinfer_core.contract.budget import WindowState
 from superinfer_core.contract.effective import EffectiveContract
-from superinfer_core.contract.fulfilment import WindowState
 from superinfer_core.contract.headers import HeaderSlo
-from superinfer_core.contract.resolve import best_effort_slo, request_slo
+from superinfer_core.contract.request_slo import best_effort_slo, request_slo
 from superinfer_core.slo import Metric, Objective, Rank, Tier
 
 CONTRACT = EffectiveContract(

@@ -7,11 +7,10 @@ from contract_cases import POOL, contract, kinds, ttft
 
 from superinfer_core.api.v1alpha1.slocontract import SLOContractSpec
 from superinfer_core.contract.conflicts import PoolFacts, Unloaded
-from superinfer_core.contract.effective import OnInfeasible
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.problems import FieldProblem, ProblemKind
 from superinfer_core.contract.resolution import resolve_contracts
-from superinfer_core.slo import Tier
+from superinfer_core.slo import OnInfeasible, Tier
 
 # --- identity, parents and cycles
 

@@ -25,12 +25,12 @@ from placement_cases import (
 from placement_world import World, check_valid
 
 from superinfer_core.api.v1alpha1.chipletpool import Allocation, FaultDomain, Interconnect
-from superinfer_core.contract.effective import Isolation
 from superinfer_core.placement import Snapshot, plan
 from superinfer_core.placement.demand import PoolDemand
 from superinfer_core.placement.node import Node, Taint, TaintEffect, Toleration
 from superinfer_core.placement.outcome import Constraint
 from superinfer_core.placement.snapshot import ForeignUse
+from superinfer_core.slo import Isolation
 
 DRA = Allocation.DRA
 

@@ -2,10 +2,11 @@
 
 import pytest
 
+from superinfer_core.api.v1alpha1.conditions import dated, read_conditions
 from superinfer_core.api.v1alpha1.pool_status import PoolReason
 from superinfer_core.placement import Constraint, Flagged, Unplaced
-from superinfer_core.pools.conditions import pool_conditions, stamped
-from superinfer_core.pools.standing import Refusal, Standing
+from superinfer_core.pools.conditions import pool_conditions
+from superinfer_core.pools.standing import PoolRefusal, Standing
 
 FULL = {"generation": 4, "wanted": 2, "existing": 2, "ready": 2, "updated": 2}
 UNPLACED = (Unplaced("shop/p", 1, Constraint.DEVICES_IN_USE, "0/3 nodes can take an executor", ()),)
@@ -30,7 +31,7 @@ def states(**changes):
             id="all is well",
         ),
         pytest.param(
-            {"refusal": Refusal(PoolReason.INVALID_SPEC, "no")},
+            {"refusal": PoolRefusal(PoolReason.INVALID_SPEC, "no")},
             {
                 "Ready": ("False", "InvalidSpec"),
                 "Accepted": ("False", "InvalidSpec"),
@@ -128,7 +129,7 @@ def test_every_condition_says_which_generation_it_is_about():
 
 
 def test_a_long_message_is_cut():
-    standing = Standing(generation=1, refusal=Refusal(PoolReason.INVALID_SPEC, "x" * 5000))
+    standing = Standing(generation=1, refusal=PoolRefusal(PoolReason.INVALID_SPEC, "x" * 5000))
     assert all(len(condition.message) <= 1024 for condition in pool_conditions(standing))
 
 
@@ -136,8 +137,9 @@ def test_a_time_moves_only_where_the_status_changed():
     before = [
         {"type": "Ready", "status": "True", "lastTransitionTime": "old"},
         {"type": "Placed", "status": "False", "lastTransitionTime": "old"},
+        {"type": "Serving", "status": "Perhaps", "lastTransitionTime": "old"},
     ]
-    found = stamped(pool_conditions(Standing(**FULL)), before, "new")
+    found = dated(pool_conditions(Standing(**FULL)), read_conditions({"conditions": before}), "new")
     assert {c.type: c.last_transition_time for c in found} == {
         "Ready": "old",
         "Placed": "new",

@@ -14,19 +14,18 @@ from typing import Any, Final
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
-from superinfer_core.contract.problems import shown
 from superinfer_core.refusal import RefusalCode
+from superinfer_core.words import shown
 from superinfer_executor.engine.refusals import RequestRefusedError
+from superinfer_executor.openai_paths import CHAT_PATH, COMPLETIONS_PATH
+from superinfer_executor.plugin.request_slo import PREFIX, RESUME_TOKEN_IDS
 
-CHAT_PATH: Final = "/v1/chat/completions"
-COMPLETIONS_PATH: Final = "/v1/completions"
 MODELS: Final[Mapping[str, type[Any]]] = {
     CHAT_PATH: ChatCompletionRequest,
     COMPLETIONS_PATH: CompletionRequest,
 }
 
-RESERVED_ARGS_PREFIX: Final = "slo_"
-RESERVED_ARGS: Final = frozenset({"resume_token_ids", "kv_transfer_params", "ec_transfer_params"})
+RESERVED_ARGS: Final = frozenset({RESUME_TOKEN_IDS, "kv_transfer_params", "ec_transfer_params"})
 REFUSED_FIELDS: Final[Mapping[str, str]] = {
     "use_beam_search": "beam search is not supported: its many engine requests escape the contract",
     "kv_transfer_params": "KV transfer is the executors' own business",
@@ -134,7 +133,7 @@ def _refuse_reserved(document: dict[str, Any]) -> None:
     if not isinstance(arguments, dict):
         return
     for key in arguments:
-        if key.startswith(RESERVED_ARGS_PREFIX) or key in RESERVED_ARGS:
+        if key.startswith(PREFIX) or key in RESERVED_ARGS:
             raise RequestRefusedError(
                 RefusalCode.INVALID_REQUEST,
                 f"vllm_xargs.{key} is reserved: a promise comes from a contract and the x-slo-* headers",

@@ -16,9 +16,10 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from superinfer_executor.engine.replay import RESUME_KEY, replay
+from superinfer_executor.engine.replay import replay
 from superinfer_executor.engine.request import CURRENT_REQUEST, EngineRequest
 from superinfer_executor.engine.step_queue import StepQueue
+from superinfer_executor.plugin.request_slo import RESUME_TOKEN_IDS
 
 
 class StepListener(Protocol):
@@ -170,7 +171,7 @@ class StepwiseLLM(AsyncLLM):  # type: ignore[misc]
         else:
             token_ids = [token for group in groups for token in group.token_ids]
             self.renderer.validate_token_ids(token_ids)  # one the model lacks would end the engine
-            params.extra_args = {**params.extra_args, RESUME_KEY: token_ids}
+            params.extra_args = {**params.extra_args, RESUME_TOKEN_IDS: token_ids}
             self.output_processor.add_request(child, prompt_text, None, choice, None)
             if await replay(self, child, groups, queue, by_step=owner.parsed):
                 return

@@ -17,7 +17,6 @@ from vllm.v1.outputs import LogprobsLists
 from superinfer_executor.engine.request import DeliveredGroup
 from superinfer_executor.engine.step_queue import StepQueue
 
-RESUME_KEY: Final = "resume_token_ids"
 GROUPS_PER_TURN: Final = 128
 """Long resumes give the other streams their turns."""
 FINISH_REASONS: Final = {str(reason): reason for reason in FinishReason}

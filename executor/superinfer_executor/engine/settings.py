@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from superinfer_executor.checkpoint.settings import CheckpointSettings
+from superinfer_executor.plugin.settings import POLICY_ENV, PROFILE_ENV
+from superinfer_executor.plugin.step_facts import SOCKET_ENV
 
 FINGERPRINT: Final = "superinfer"
 SCHEDULERS: Final = ("superinfer", "fcfs", "priority")
 FAST_BF16_FLAGS: Final = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 """CPU flags (x86, arm) without which bfloat16 is several times slower than float32 in vLLM."""
-
-STEP_FACTS_ENV: Final = "SUPERINFER_STEP_FACTS_SOCKET"
-PROFILE_ENV: Final = "SUPERINFER_PROFILE"
-POLICY_ENV: Final = "SUPERINFER_POLICY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ def engine_environment(
             wanted["TORCHDYNAMO_DISABLE"] = "1"
     found = {name: value for name, value in wanted.items() if name not in environment}
     if step_facts_socket is not None:
-        found[STEP_FACTS_ENV] = step_facts_socket
+        found[SOCKET_ENV] = step_facts_socket
     if settings.profile is not None:
         found[PROFILE_ENV] = settings.profile
     if settings.policy is not None:

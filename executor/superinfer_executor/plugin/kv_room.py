@@ -42,9 +42,7 @@ def plan_with_room(
     short = needed_tokens(head) - free_tokens - sum(freed_tokens(p.victim_id) for p in victims)
     if short <= 0:
         return plan
-    trial = state
-    for victim in victims:
-        trial = _displaced(trial, victim.victim_id)
+    trial = state.without([victim.victim_id for victim in victims])
     while short > 0 and len(victims) < MAX_VICTIMS_PER_STEP:
         in_batch = sum(1 for r in trial.requests if r.phase is not Phase.WAITING)
         if not in_batch:
@@ -54,19 +52,7 @@ def plan_with_room(
             break
         victims.append(more[0])
         short -= freed_tokens(more[0].victim_id)
-        trial = _displaced(trial, more[0].victim_id)
+        trial = trial.without([more[0].victim_id])
     if short > 0:  # nobody loses a place for nothing
         return replace(plan, preempt=())
     return replace(plan_step(trial, now_ms, ctx), preempt=tuple(victims))
-
-
-def _displaced(state: EngineState, victim_id: str) -> EngineState:
-    return replace(
-        state,
-        requests=tuple(
-            replace(r, phase=Phase.WAITING, computed_tokens=0, preemptions=r.preemptions + 1)
-            if r.request_id == victim_id
-            else r
-            for r in state.requests
-        ),
-    )

@@ -10,10 +10,10 @@ slo_rank.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, Final
 
 from superinfer_core.slo import BEST_EFFORT_TIER_RANK, Rank, RequestSlo, Tier
+from superinfer_core.values import InvalidValue, number, whole
 
 PREFIX: Final = "slo_"
 TTFT, ITL, E2E = "slo_ttft_ms", "slo_itl_ms", "slo_e2e_ms"
@@ -45,15 +45,8 @@ KEYS: Final = frozenset(
 )
 
 
-class InvalidRequestSlo(ValueError):
-    """A promise that cannot be read: names the key, the value and the fix."""
-
-    def __init__(self, field: str, value: object, fix: str) -> None:
-        shown = repr(value)
-        super().__init__(f"{field}={shown if len(shown) <= 80 else shown[:77] + '...'}: {fix}")
-        self.field = field
-        self.value = value
-        self.fix = fix
+class InvalidRequestSlo(InvalidValue):
+    """A promise that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,26 +145,12 @@ def _number(
     args: Mapping[str, Any], key: str, least: float, most: float, *, above: bool = False
 ) -> float | None:
     value = args.get(key)
-    if value is None:
-        return None
-    fix = f"write a number {'above' if above else 'of at least'} {least:g} and at most {most:g}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidRequestSlo(key, value, fix)
-    if isinstance(value, int) and abs(value) > 10**15:  # would overflow, or print without end
-        raise InvalidRequestSlo(key, "a number beyond 10^15", fix)
-    number = float(value)
-    if not isfinite(number) or number > most or number < least or (above and number == least):
-        raise InvalidRequestSlo(key, value, fix)
-    return number
+    return None if value is None else number(key, value, least, most, above=above, error=InvalidRequestSlo)
 
 
 def _whole(args: Mapping[str, Any], key: str, least: int, most: int) -> int | None:
-    number = _number(args, key, least, most)
-    if number is None:
-        return None
-    if number != int(number):
-        raise InvalidRequestSlo(key, args[key], "write a whole number")
-    return int(number)
+    value = args.get(key)
+    return None if value is None else whole(key, value, least, most, error=InvalidRequestSlo)
 
 
 def _switch(args: Mapping[str, Any], key: str) -> bool | None:

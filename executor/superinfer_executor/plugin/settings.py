@@ -12,17 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
-from superinfer_core.prediction.step_model import StepModel
+from superinfer_core.prediction.step_model import UNPROFILED, StepModel
 from superinfer_core.scheduling.policy import PolicyInvalid, SchedulingPolicy
 from superinfer_core.small_input import small_input
 
 PROFILE_ENV: Final = "SUPERINFER_PROFILE"
 POLICY_ENV: Final = "SUPERINFER_POLICY"
-
-UNPROFILED_STEP_MODEL: Final = StepModel(
-    base_ms=10.0, per_decode_seq_ms=0.2, per_decode_context_token_ms=0.0, per_prefill_token_ms=0.1
-)
-"""Where nobody measured: a guess of the right order for small models, corrected within dozens of steps."""
 
 
 class PluginSettingsInvalid(RuntimeError):
@@ -39,7 +34,7 @@ class PluginSettings:
         policy: how to schedule.
     """
 
-    step_model: StepModel = UNPROFILED_STEP_MODEL
+    step_model: StepModel = UNPROFILED
     profiled: bool = False
     policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
 
@@ -48,7 +43,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> PluginSettings
     """Settings of this process."""
     profile, policy = environment.get(PROFILE_ENV), environment.get(POLICY_ENV)
     return PluginSettings(
-        step_model=_profile(Path(profile)).steps if profile else UNPROFILED_STEP_MODEL,
+        step_model=_profile(Path(profile)).steps if profile else UNPROFILED,
         profiled=bool(profile),
         policy=_policy(Path(policy)) if policy else SchedulingPolicy(),
     )

@@ -155,6 +155,7 @@ def _prepare(settings: EngineSettings, facts_path: Path | None) -> list[str]:
         log.warning("%s is a URL that Kubernetes set (use enableServiceLinks: false); ignored", name)
         del os.environ[name]
     facts = None if facts_path is None else str(facts_path)
+    # Twice: asking whether this is a CPU imports vLLM, which reads part of its environment then.
     os.environ.update(engine_environment(settings, os.environ, step_facts_socket=facts, cpu=False))
     from superinfer_executor.engine.start import is_cpu
 

@@ -95,9 +95,6 @@ class EngineService(engine_pb2_grpc.EngineServicer):
 
         async with asyncio.TaskGroup() as group:
             while (batch := await context.read()) is not grpc.aio.EOF:
-                if len(batch.requests) == 1:
-                    group.create_task(answer(batch.requests[0]))
-                    continue
                 for request in batch.requests:
                     group.create_task(answer(request))
 

@@ -8,7 +8,7 @@ import json
 import logging
 from typing import Any, Final
 
-from superinfer_executor.engine.bodies import CHAT_PATH, COMPLETIONS_PATH
+from superinfer_executor.openai_paths import CHAT_PATH, COMPLETIONS_PATH
 from superinfer_proto.v1 import slo_pb2, work_pb2
 
 log = logging.getLogger(__name__)

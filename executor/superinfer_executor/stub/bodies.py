@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from superinfer_core.refusal import RefusalCode
+from superinfer_executor.openai_paths import CHAT_PATH, COMPLETIONS_PATH
 
-CHAT_PATH = "/v1/chat/completions"
-COMPLETIONS_PATH = "/v1/completions"
 _COMPLETIONS_DEFAULT_MAX_TOKENS = 16
 _TEMPLATE_TOKENS_PER_MESSAGE = 4
 _MOST_CHOICES = 128

@@ -9,8 +9,9 @@ Concurrency: owned by the event loop.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from superinfer_core.contract.budget import WindowState
 from superinfer_core.contract.effective import EffectiveContract
-from superinfer_core.contract.fulfilment import Attainment, ContractWindow, RequestOutcome, WindowState
+from superinfer_core.contract.fulfilment import Attainment, ContractWindow, RequestOutcome
 from superinfer_core.contract.quota import QuotaState
 from superinfer_core.slo import RequestSlo
 

@@ -17,8 +17,9 @@ from superinfer_core.contract.effective import EffectiveContract
 from superinfer_core.contract.fulfilment import Attainment
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.parse import parse_contract
-from superinfer_core.contract.problems import ContractInvalid, shown
+from superinfer_core.contract.problems import ContractInvalid
 from superinfer_core.refusal import Refusal, RefusalCode
+from superinfer_core.words import shown
 from superinfer_ingress.contracts.accounts import Accounts
 from superinfer_ingress.contracts.selection import DEFAULT_NAMESPACE
 from superinfer_ingress.contracts.source import FiledContract, NotWritten

@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from superinfer_core.contract.problems import shown
+from superinfer_core.words import shown
 from superinfer_core.yaml_text import NotYaml, load_yaml
 from superinfer_ingress.small_file import read_small_text
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from superinfer_core.contract.conflicts import PoolFacts
-from superinfer_core.contract.effective import AccessMode, EffectiveContract
+from superinfer_core.contract.effective import EffectiveContract
 from superinfer_core.contract.headers import CONTRACT_ID, split_contract_id
-from superinfer_core.contract.problems import shown
 from superinfer_core.refusal import RefusalCode
+from superinfer_core.slo import AccessMode
+from superinfer_core.words import shown
 from superinfer_ingress.contracts.keys import ApiKey
 from superinfer_ingress.http.errors import refused
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from superinfer_core.contract.problems import shown
 from superinfer_core.refusal import Refusal, RefusalCode
+from superinfer_core.words import shown
 from superinfer_ingress.config import LimitSettings
 from superinfer_ingress.http.errors import Refused, refused
 

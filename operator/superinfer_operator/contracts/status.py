@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from superinfer_core.api.v1alpha1.conditions import contract_conditions, merge_conditions
+from superinfer_core.api.v1alpha1.conditions import dated
 from superinfer_core.api.v1alpha1.slocontract import AttainmentStatus, SLOContractStatus
-from superinfer_core.api.v1alpha1.status import attainment_status, effective_status
+from superinfer_core.contract.conditions import contract_conditions
 from superinfer_core.contract.resolution import ResolvedContract
 from superinfer_core.contract.shared_counts import attainment_from
+from superinfer_core.contract.status import attainment_status, effective_status
 from superinfer_operator.watching.contracts import ContractRecord
 
 Counts = Iterable[Mapping[str, Any]]
@@ -24,7 +25,7 @@ def contract_status(
         counts: of every ingress replica that published some.
         now: RFC 3339.
     """
-    conditions = merge_conditions(record.conditions, contract_conditions(resolved), now)
+    conditions = dated(contract_conditions(resolved), record.conditions, now)
     status = SLOContractStatus(
         conditions=[condition.as_status() for condition in conditions],
         observed_generation=resolved.generation,

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from superinfer_core.api.v1alpha1.conditions import read_conditions
 from superinfer_core.api.v1alpha1.slocontract import SLOCONTRACT_KIND
 from superinfer_core.contract.pool_promises import PoolPromises
 from superinfer_core.contract.resolution import ResolvedContract
@@ -99,10 +100,7 @@ class ContractTender:
             return
         self._settled[record.key] = (status_digest(status), status_digest(written.get("status") or {}))
         about = About(SLOCONTRACT_KIND, key.namespace, key.name, stored.uid)
-        before = [
-            {"type": c.type.value, "status": c.status.value, "reason": c.reason} for c in record.conditions
-        ]
-        for happening in condition_events(about, before, status["conditions"]):
+        for happening in condition_events(about, record.conditions, read_conditions(status)):
             await self._recorder.record(happening, now)
 
     def _forget_missing(self, records: Mapping[str, ContractRecord]) -> None:

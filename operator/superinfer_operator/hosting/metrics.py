@@ -6,7 +6,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from superinfer_core.api.v1alpha1.conditions import ConditionType
+from superinfer_core.contract.conditions import ConditionType
 from superinfer_core.placement import ExecutorPhase
 from superinfer_operator.hosting.runtime import Runtime
 from superinfer_operator.reconciling.clock import system_clock
@@ -70,7 +70,7 @@ class OperatorCollector(Collector):
         )
         counts = {"True": 0, "False": 0, "Unknown": 0}
         for record in self._runtime.cluster.contracts.objects.values():
-            ready = next((c for c in record.conditions if c.type is ConditionType.READY), None)
+            ready = next((c for c in record.conditions if c.type == ConditionType.READY), None)
             counts[ready.status.value if ready is not None else "Unknown"] += 1
         for status, count in counts.items():
             family.add_metric((status,), count)

@@ -28,7 +28,7 @@ from superinfer_core.pods.quantity import pod_requests
 from superinfer_core.pods.settings import PodSettings
 from superinfer_core.pods.template import template_problems
 from superinfer_core.pools.replicas import replicas_of
-from superinfer_core.pools.standing import Refusal
+from superinfer_core.pools.standing import PoolRefusal
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
 from superinfer_operator.watching.objects import TextRecord
 from superinfer_operator.watching.pools import PoolRecord
@@ -66,7 +66,7 @@ class PoolSetup:
     demand: PoolDemand | None = None
     profile: Profile | None = None
     profiles: Mapping[ShapeKey, Profile] = field(default_factory=dict)
-    refusal: Refusal | None = None
+    refusal: PoolRefusal | None = None
     missing: tuple[tuple[str, str], ...] = ()
     need: MemoryNeed | None = None
     shapes: PoolShapes | None = None
@@ -90,7 +90,7 @@ def set_up(record: PoolRecord, texts: Texts, settings: PodSettings) -> PoolSetup
     pool = record.pool
     if pool is None:
         lines = "; ".join(problem.describe() for problem in record.problems[:5])
-        return PoolSetup(record, refusal=Refusal(PoolReason.INVALID_SPEC, lines))
+        return PoolSetup(record, refusal=PoolRefusal(PoolReason.INVALID_SPEC, lines))
     if (refusal := _refused(pool, settings)) is not None:
         return PoolSetup(record, refusal=refusal)
     files, profile, problem, missing = _files(pool, texts)
@@ -110,24 +110,24 @@ def set_up(record: PoolRecord, texts: Texts, settings: PodSettings) -> PoolSetup
     return bare.needing(need)
 
 
-def _refused(pool: ChipletPool, settings: PodSettings) -> Refusal | None:
+def _refused(pool: ChipletPool, settings: PodSettings) -> PoolRefusal | None:
     problems = template_problems(template_document(pool))
     if problems:
-        return Refusal(PoolReason.INVALID_SPEC, "; ".join(problem.describe() for problem in problems[:5]))
+        return PoolRefusal(PoolReason.INVALID_SPEC, "; ".join(problem.describe() for problem in problems[:5]))
     namespace, covered = pool.metadata.namespace or "", settings.tls_namespaces
     if settings.tls and covered is not None and namespace not in covered:
-        return Refusal(
+        return PoolRefusal(
             PoolReason.NAMESPACE_NOT_COVERED,
             f"the operator may keep Secrets in {', '.join(sorted(covered)[:20])} only, and executors need a "
             f"certificate; add {namespace} to the installation's secrets.namespaces, or move the pool",
         )
     if not engine_image(pool, settings):
-        return Refusal(
+        return PoolRefusal(
             PoolReason.INVALID_SPEC,
             "spec.engine.image is not set and the installation has no default image for vLLM; name one",
         )
     if pool.spec.engine.type is EngineType.VLLM and pool.spec.model.source is None:
-        return Refusal(
+        return PoolRefusal(
             PoolReason.INVALID_SPEC,
             "spec.model.source is not set; name the directory of the weights, e.g. source: {path: /models/x}",
         )
@@ -136,7 +136,7 @@ def _refused(pool: ChipletPool, settings: PodSettings) -> Refusal | None:
 
 def _files(
     pool: ChipletPool, texts: Texts
-) -> tuple[PoolFiles, Profile | None, Refusal | None, tuple[tuple[str, str], ...]]:
+) -> tuple[PoolFiles, Profile | None, PoolRefusal | None, tuple[tuple[str, str], ...]]:
     namespace = pool.metadata.namespace or ""
     found: dict[str, tuple[str, str] | None] = {}
     digest = hashlib.sha256()
@@ -154,12 +154,12 @@ def _files(
                 f"spec.{name}: there is no ConfigMap {reference.name} in namespace {namespace}; create it"
             )
             missing = ((namespace, reference.name),)
-            return PoolFiles(), None, Refusal(PoolReason.REFERENCE_NOT_FOUND, message), missing
+            return PoolFiles(), None, PoolRefusal(PoolReason.REFERENCE_NOT_FOUND, message), missing
         chosen = _item(pool, record, item)
         if chosen is None:
             message = f"spec.{name}: ConfigMap {reference.name} has no item {item}; it has: "
             message += ", ".join(sorted(record.items)[:10]) or "nothing"
-            return PoolFiles(), None, Refusal(PoolReason.REFERENCE_NOT_FOUND, message), ()
+            return PoolFiles(), None, PoolRefusal(PoolReason.REFERENCE_NOT_FOUND, message), ()
         found[name] = (reference.name, chosen)
         digest.update(f"{name}\0{record.items[chosen]}\0".encode())
         if name == "profileRef":
@@ -167,7 +167,7 @@ def _files(
                 profile = Profile.load_json(record.items[chosen])
             except ProfileInvalid as invalid:
                 message = f"spec.profileRef: item {chosen} of ConfigMap {reference.name}: {invalid}"
-                return PoolFiles(), None, Refusal(PoolReason.INVALID_SPEC, message[:1024]), ()
+                return PoolFiles(), None, PoolRefusal(PoolReason.INVALID_SPEC, message[:1024]), ()
     has_files = any(found.values())
     files = PoolFiles(found["profileRef"], found["policyRef"], digest.hexdigest()[:16] if has_files else "")
     return files, profile, None, ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from superinfer_core.api.v1alpha1 import labels
+from superinfer_core.api.v1alpha1.conditions import dated, read_conditions
 from superinfer_core.api.v1alpha1.pool_status import (
     MAX_ADVICE,
     MAX_CHIPLETS,
@@ -20,7 +21,7 @@ from superinfer_core.api.v1alpha1.pool_status import (
 )
 from superinfer_core.placement import Assignment, ExecutorPhase, Flagged, Kept, Unplaced
 from superinfer_core.placement.outcome import LayoutAdvice
-from superinfer_core.pools.conditions import pool_conditions, stamped
+from superinfer_core.pools.conditions import pool_conditions
 from superinfer_core.pools.replicas import replicas_of
 from superinfer_core.pools.standing import Standing
 from superinfer_operator.placing.parts import PlanPart
@@ -90,8 +91,9 @@ def pool_status(
     record, pool = setup.record, setup.record.pool
     standing = standing_of(setup, pods, outcome)
     held = {kept.name: kept.assignment for kept in outcome.kept}
+    conditions = dated(pool_conditions(standing), read_conditions(before), now)
     status = ChipletPoolStatus(
-        conditions=stamped(pool_conditions(standing), before.get("conditions") or (), now),
+        conditions=[condition.as_status() for condition in conditions],
         observed_generation=record.generation,
         replicas=standing.existing,
         ready_replicas=standing.ready,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from superinfer_core.api.v1alpha1 import labels
 from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND, Allocation
+from superinfer_core.api.v1alpha1.conditions import read_conditions
 from superinfer_core.placement import Assignment, Ended, EndReason
 from superinfer_core.pods.beside import disruption_budget, executors_service
 from superinfer_core.pools.refused import Refused, refused_again
@@ -316,8 +317,8 @@ class PoolTender:
         if written is None:
             return True
         self._told[record.key] = (record, status)
-        before = stored.get("conditions") or ()
-        for happening in condition_events(_about(record), before, status["conditions"]):
+        before, after = read_conditions(stored), read_conditions(status)
+        for happening in condition_events(_about(record), before, after):
             await self._recorder.record(happening, now)
         return True
 

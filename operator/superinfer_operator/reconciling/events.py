@@ -5,14 +5,15 @@ that goes on. Builders are pure.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from superinfer_core.api.v1alpha1.conditions import Condition
 from superinfer_core.api.v1alpha1.labels import OPERATOR_FIELD_MANAGER
 from superinfer_core.api.v1alpha1.meta import API_VERSION
-from superinfer_core.api.v1alpha1.transitions import Shown, transitions
+from superinfer_core.api.v1alpha1.transitions import transitions
 
 _MAX_NOTE: Final = 1000
 _NAMING_CHARACTERS: Final = 16
@@ -87,9 +88,9 @@ def event_document(happening: Happening, *, now_micro: str, instance: str, numbe
 
 
 def condition_events(
-    about: About, before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]
+    about: About, before: Iterable[Condition], after: Iterable[Condition]
 ) -> list[Happening]:
-    """What changed between two lists of conditions, as they are stored."""
+    """What changed between two lists of conditions."""
     return [
         Happening(
             about=about,
@@ -98,10 +99,5 @@ def condition_events(
             action=f"{one.condition.type}{one.condition.status}",
             note=f"{one.condition.type} is {one.condition.status}: {one.condition.message}",
         )
-        for one in transitions(map(_shown, before), map(_shown, after))
+        for one in transitions(before, after)
     ]
-
-
-def _shown(condition: Mapping[str, Any]) -> Shown:
-    """A condition that somebody wrote by hand may lack anything."""
-    return Shown(*(str(condition.get(name) or "") for name in ("type", "status", "reason", "message")))

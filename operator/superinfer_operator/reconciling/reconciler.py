@@ -18,7 +18,7 @@ from superinfer_core.placement import Plan, PlannerMemory, Snapshot, Topology
 from superinfer_core.placement.rounds import RoundPlanner
 from superinfer_core.pods.settings import PodSettings
 from superinfer_core.pools.backoff import Backoff, observe
-from superinfer_core.pools.standing import Refusal
+from superinfer_core.pools.standing import PoolRefusal
 from superinfer_kube.errors import KubeError
 from superinfer_kube.informer import Key
 from superinfer_operator.certificates.keeping import CertificateKeeper
@@ -271,7 +271,7 @@ def _ready_made(record: PoolRecord, texts: Texts, settings: PodSettings) -> Pool
     except Exception as error:  # noqa: BLE001 - whatever it is, it is about this pool alone
         _log.exception("pool %s cannot be handled", record.key)
         words = f"the operator cannot handle this spec ({error!r}); please report it"
-        return PoolSetup(record, refusal=Refusal(PoolReason.INVALID_SPEC, words[:1024]))
+        return PoolSetup(record, refusal=PoolRefusal(PoolReason.INVALID_SPEC, words[:1024]))
 
 
 def _by_pool(executors: Sequence[ExecutorPod]) -> dict[str, list[ExecutorPod]]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from superinfer_core.api.v1alpha1.conditions import Condition, ConditionType, Status
+from superinfer_core.api.v1alpha1.conditions import Condition, read_conditions
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.parse import stored_from_resource
 
@@ -40,7 +40,7 @@ def contract_record(document: Mapping[str, Any]) -> ContractRecord:
     status = document.get("status") or {}
     return ContractRecord(
         stored=stored_from_resource(document),
-        conditions=tuple(_conditions(status)),
+        conditions=read_conditions(status),
         digest=status_digest(status),
     )
 
@@ -57,23 +57,3 @@ def status_digest(status: Mapping[str, Any]) -> str:
         timeless["attainment"] = {k: v for k, v in attainment.items() if k != "updatedAt"}
     text = json.dumps(timeless, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-
-
-def _conditions(status: Mapping[str, Any]) -> list[Condition]:
-    found = []
-    for condition in status.get("conditions") or ():
-        try:
-            kind, state = ConditionType(condition["type"]), Status(condition["status"])
-        except (KeyError, ValueError):
-            continue
-        found.append(
-            Condition(
-                kind,
-                state,
-                str(condition.get("reason") or ""),
-                str(condition.get("message") or ""),
-                int(condition.get("observedGeneration") or 0),
-                str(condition.get("lastTransitionTime") or ""),
-            )
-        )
-    return found

@@ -15,9 +15,9 @@ from superinfer_core.api.v1alpha1.pool_status import (
     NodeRefusal,
     UnplacedStatus,
 )
-from superinfer_core.api.v1alpha1.status import effective_status
 from superinfer_core.contract.parse import stored_from_resource
 from superinfer_core.contract.resolution import resolve_contracts
+from superinfer_core.contract.status import effective_status
 from superinfer_kube.testing.apiserver import ApiServer
 from superinfer_kube.testing.binaries import KUBECTL, missing
 

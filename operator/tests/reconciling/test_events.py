@@ -1,5 +1,6 @@
 """Events: what happened, told once and by one name."""
 
+from superinfer_core.api.v1alpha1.conditions import Condition, Status, read_conditions
 from superinfer_operator.reconciling.events import (
     About,
     EventType,
@@ -12,7 +13,7 @@ ABOUT = About("ChipletPool", "shop", "p", "u")
 
 
 def condition(kind, status, reason, message="m"):
-    return {"type": kind, "status": status, "reason": reason, "message": message}
+    return Condition(kind, Status(status), reason, message)
 
 
 def test_a_transition_becomes_an_event_that_says_all_of_it():
@@ -29,7 +30,10 @@ def test_a_transition_becomes_an_event_that_says_all_of_it():
 
 
 def test_a_condition_that_somebody_wrote_by_hand_may_lack_anything():
-    assert [event.reason for event in condition_events(ABOUT, [{}], [condition("A", "False", "Y")])] == ["Y"]
+    before = read_conditions({"conditions": [{}, {"type": "A"}, {"type": "A", "status": "Perhaps"}, None]})
+    assert [event.reason for event in condition_events(ABOUT, before, [condition("A", "False", "Y")])] == [
+        "Y"
+    ]
 
 
 def test_two_events_of_one_moment_have_two_names():

@@ -140,8 +140,9 @@ def test_a_contract_is_kept_as_what_resolution_takes_and_a_digest():
         }
     )
     assert record.key == "shop/c"
-    assert [(c.type.value, c.last_transition_time) for c in record.conditions] == [
-        ("Ready", "2026-01-01T00:00:00Z")
+    assert [(c.type, c.last_transition_time) for c in record.conditions] == [
+        ("Ready", "2026-01-01T00:00:00Z"),
+        ("SomebodyElses", ""),
     ]
 
 

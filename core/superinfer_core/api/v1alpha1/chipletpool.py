@@ -32,29 +32,72 @@ from superinfer_core.api.v1alpha1.pool_model import (
 from superinfer_core.api.v1alpha1.pool_status import ChipletPoolStatus, EngineType
 from superinfer_core.api.v1alpha1.schema_marks import (
     DEFAULT_EMPTY,
-    IMMUTABLE,
     SET,
-    broken_rule,
+    Rule,
     each_once,
+    immutable,
     rules,
     unchanged,
 )
-from superinfer_core.contract.effective import Isolation
-from superinfer_core.slo import Tier
+from superinfer_core.checkpoint.peers import PeerPolicy
+from superinfer_core.slo import Isolation, Tier
 
 CHIPLETPOOL_KIND: Final = "ChipletPool"
 
 MAX_POOL_NAME: Final = 40
 POOL_NAME: Final = "^[a-z]([a-z0-9-]*[a-z0-9])?$"
-_POOL_NAME_MESSAGE: Final = (
-    f"metadata.name must be at most {MAX_POOL_NAME} lower-case letters, digits and dashes, a letter first: "
-    "pods and Services are named after it"
+_MIG_NEEDS_PROFILE: Final = Rule(
+    "self.shape != 'MIG' || has(self.profile)", "shape MIG needs a profile", "add profile, e.g. 3g.71gb"
 )
+_PROFILE_ONLY_FOR_MIG: Final = Rule(
+    "self.shape == 'MIG' || !has(self.profile)",
+    "a profile is only for shape MIG",
+    "remove profile, or write shape: MIG",
+)
+_ONLY_GPUS_ARE_GROUPED: Final = Rule(
+    "self.shape == 'GPU' || !has(self.count) || self.count == 1",
+    "only whole GPUs can be grouped",
+    "write shape: GPU, or remove count",
+)
+_ONLY_GPUS_ARE_LINKED: Final = Rule(
+    "self.shape == 'GPU' || !has(self.interconnect) || self.interconnect == 'Any'",
+    "only whole GPUs can be linked",
+    "write shape: GPU, or remove interconnect (MIG has no NVLink)",
+)
+_BOUNDS_IN_ORDER: Final = Rule(
+    "self.minReplicas <= self.maxReplicas", "minReplicas is above maxReplicas", "write at most maxReplicas"
+)
+_SOMEBODY_KEEPS_COPIES: Final = Rule(
+    "self.peers != 'None' || self.replicas == 0",
+    "peers None leaves nobody to keep copies",
+    "write replicas: 0, or other peers",
+)
+_CPU_IS_SHARED: Final = Rule(
+    "self.isolation == 'Shared' || self.chiplet.shape != 'CPU'",
+    "isolation other than Shared is only for MIG and GPU chiplets",
+    "write isolation: Shared",
+)
+_DEVICE_IS_A_WHOLE_GPU: Final = Rule(
+    "self.isolation != 'Device' || self.chiplet.shape == 'GPU'",
+    "isolation Device is only for whole GPUs",
+    "write isolation: Instance",
+)
+_DRA_IS_FOR_DEVICES: Final = Rule(
+    "self.placement.allocation != 'DRA' || self.chiplet.shape != 'CPU'",
+    "allocation DRA is only for MIG and GPU chiplets",
+    "write allocation: DevicePlugin",
+)
+_NAME_LEADS_OTHERS: Final = Rule(
+    f"self.metadata.name.size() <= {MAX_POOL_NAME} && self.metadata.name.matches('{POOL_NAME}')",
+    f"metadata.name must be at most {MAX_POOL_NAME} lower-case letters, digits and dashes, a letter first, "
+    "because pods and Services are named after it",
+    "choose a shorter or simpler name",
+)
+
 __all__ = [
     "CHIPLETPOOL_KIND",
     "Allocation",
     "AutoscalingSpec",
-    "CheckpointPeers",
     "CheckpointSpec",
     "ChipletPool",
     "ChipletPoolSpec",
@@ -92,34 +135,15 @@ class Interconnect(StrEnum):
     NVLINK_REQUIRED = "NVLinkRequired"
 
 
-class CheckpointPeers(StrEnum):
-    """Where the copies of a request's KV go."""
-
-    NONE = "None"
-    ANY = "Any"
-    OTHER_GPU = "OtherGPU"
-    OTHER_NODE = "OtherNode"
-    OTHER_ZONE = "OtherZone"
-
-
 class ChipletSpec(ApiModel):
     """The hardware one executor gets."""
 
     model_config = rules(
-        ("self.shape != 'MIG' || has(self.profile)", "shape MIG needs a profile; add profile, e.g. 3g.71gb"),
-        (
-            "self.shape == 'MIG' || !has(self.profile)",
-            "a profile is only for shape MIG; remove it, or write shape: MIG",
-        ),
-        (
-            "self.shape == 'GPU' || !has(self.count) || self.count == 1",
-            "only whole GPUs can be grouped; write shape: GPU, or remove count",
-        ),
-        (
-            "self.shape == 'GPU' || !has(self.interconnect) || self.interconnect == 'Any'",
-            "only whole GPUs can be linked; write shape: GPU, or remove interconnect (MIG has no NVLink)",
-        ),
-        ("self.shape == oldSelf.shape", f"chiplet.shape {IMMUTABLE}"),
+        _MIG_NEEDS_PROFILE,
+        _PROFILE_ONLY_FOR_MIG,
+        _ONLY_GPUS_ARE_GROUPED,
+        _ONLY_GPUS_ARE_LINKED,
+        immutable("self.shape == oldSelf.shape", "chiplet.shape"),
         unchanged("profile", "chiplet.profile"),
         unchanged("count", "chiplet.count", absent="1"),
     )
@@ -143,28 +167,20 @@ class ChipletSpec(ApiModel):
     @model_validator(mode="after")
     def _shape_fits(self) -> Self:
         if self.shape is ChipletShape.MIG and self.profile is None:
-            raise broken_rule("shape MIG needs a profile", "add profile, e.g. 3g.71gb")
+            raise _MIG_NEEDS_PROFILE.broken()
         if self.shape is not ChipletShape.MIG and self.profile is not None:
-            raise broken_rule("a profile is only for shape MIG", "remove profile, or write shape: MIG")
+            raise _PROFILE_ONLY_FOR_MIG.broken()
         if self.shape is not ChipletShape.GPU and (self.count or 1) > 1:
-            raise broken_rule("only whole GPUs can be grouped", "write shape: GPU, or remove count")
+            raise _ONLY_GPUS_ARE_GROUPED.broken()
         if self.shape is not ChipletShape.GPU and self.interconnect not in (None, Interconnect.ANY):
-            raise broken_rule(
-                "only whole GPUs can be linked",
-                "write shape: GPU, or remove interconnect (MIG has no NVLink)",
-            )
+            raise _ONLY_GPUS_ARE_LINKED.broken()
         return self
 
 
 class AutoscalingSpec(ApiModel):
     """Bounds for whoever scales the pool."""
 
-    model_config = rules(
-        (
-            "self.minReplicas <= self.maxReplicas",
-            "minReplicas is above maxReplicas; write at most maxReplicas",
-        )
-    )
+    model_config = rules(_BOUNDS_IN_ORDER)
 
     min_replicas: Annotated[int, Field(strict=True, ge=0, le=10_000)] = Field(
         default=1, description="Fewest executors."
@@ -174,19 +190,14 @@ class AutoscalingSpec(ApiModel):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.min_replicas > self.max_replicas:
-            raise broken_rule("minReplicas is above maxReplicas", "write minReplicas at most maxReplicas")
+            raise _BOUNDS_IN_ORDER.broken()
         return self
 
 
 class CheckpointSpec(ApiModel):
     """How running requests are kept safe against the loss of an executor."""
 
-    model_config = rules(
-        (
-            "self.peers != 'None' || self.replicas == 0",
-            "peers None leaves nobody to keep copies; write replicas: 0, or other peers",
-        )
-    )
+    model_config = rules(_SOMEBODY_KEEPS_COPIES)
 
     interval_ms: Annotated[int, Field(strict=True, ge=1, le=60_000)] = Field(
         default=50, description="How often new KV blocks are sent to the peer."
@@ -206,36 +217,22 @@ class CheckpointSpec(ApiModel):
         description="Tiers whose requests are copied; all where unset.",
         json_schema_extra=SET,
     )
-    peers: CheckpointPeers = Field(default=CheckpointPeers.OTHER_NODE, description="Where copies go.")
+    peers: PeerPolicy = Field(default=PeerPolicy.OTHER_NODE, description="Where copies go.")
     retain_seconds: Annotated[int, Field(strict=True, ge=0, le=86_400)] = Field(
         default=0, description="How long KV is kept after its request ended; 0 erases it at once."
     )
 
     @model_validator(mode="after")
     def _somebody_keeps_copies(self) -> Self:
-        if self.peers is CheckpointPeers.NONE and self.replicas > 0:
-            raise broken_rule("peers None leaves nobody to keep copies", "write replicas: 0, or other peers")
+        if self.peers is PeerPolicy.NONE and self.replicas > 0:
+            raise _SOMEBODY_KEEPS_COPIES.broken()
         return self
 
 
 class ChipletPoolSpec(ApiModel):
     """A model on a number of equal executors."""
 
-    model_config = rules(
-        (
-            "self.isolation == 'Shared' || self.chiplet.shape != 'CPU'",
-            "isolation other than Shared is only for MIG and GPU chiplets; write isolation: Shared",
-        ),
-        (
-            "self.isolation != 'Device' || self.chiplet.shape == 'GPU'",
-            "isolation Device is only for whole GPUs; write isolation: Instance",
-        ),
-        (
-            "self.placement.allocation != 'DRA' || self.chiplet.shape != 'CPU'",
-            "allocation DRA is only for MIG and GPU chiplets; write allocation: DevicePlugin",
-        ),
-        *MEMORY_RULES,
-    )
+    model_config = rules(_CPU_IS_SHARED, _DEVICE_IS_A_WHOLE_GPU, _DRA_IS_FOR_DEVICES, *MEMORY_RULES)
 
     model: ModelSpec = Field(description="Which model is served.")
     engine: EngineSpec = Field(
@@ -292,15 +289,11 @@ class ChipletPoolSpec(ApiModel):
     def _hardware_can_offer_it(self) -> Self:
         shape = self.chiplet.shape
         if shape is ChipletShape.CPU and self.isolation is not Isolation.SHARED:
-            raise broken_rule(
-                "isolation other than Shared is only for MIG and GPU chiplets", "write isolation: Shared"
-            )
+            raise _CPU_IS_SHARED.broken()
         if shape is not ChipletShape.GPU and self.isolation is Isolation.DEVICE:
-            raise broken_rule("isolation Device is only for whole GPUs", "write isolation: Instance")
+            raise _DEVICE_IS_A_WHOLE_GPU.broken()
         if shape is ChipletShape.CPU and self.placement.allocation is Allocation.DRA:
-            raise broken_rule(
-                "allocation DRA is only for MIG and GPU chiplets", "write allocation: DevicePlugin"
-            )
+            raise _DRA_IS_FOR_DEVICES.broken()
         return self
 
     @model_validator(mode="after")
@@ -313,12 +306,7 @@ class ChipletPoolSpec(ApiModel):
 class ChipletPool(ApiModel):
     """A model, an engine, a hardware shape, and how many executors of it."""
 
-    model_config = rules(
-        (
-            f"self.metadata.name.size() <= {MAX_POOL_NAME} && self.metadata.name.matches('{POOL_NAME}')",
-            _POOL_NAME_MESSAGE,
-        ),
-    )
+    model_config = rules(_NAME_LEADS_OTHERS)
 
     api_version: Annotated[str, StringConstraints(pattern=r"^superinfer\.dev/v1alpha1$")] = API_VERSION
     kind: Annotated[str, StringConstraints(pattern=r"^ChipletPool$")] = CHIPLETPOOL_KIND
@@ -330,5 +318,5 @@ class ChipletPool(ApiModel):
     def _name_leads_others(self) -> Self:
         name = self.metadata.name
         if name is not None and (len(name) > MAX_POOL_NAME or re.search(POOL_NAME, name) is None):
-            raise broken_rule(_POOL_NAME_MESSAGE, "choose a shorter or simpler name")
+            raise _NAME_LEADS_OTHERS.broken()
         return self

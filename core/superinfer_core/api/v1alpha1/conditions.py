@@ -1,29 +1,21 @@
-"""Conditions of an SLOContract as ordered chains of pure checks, for the operator and the ingress alike.
+"""Conditions of any object: the form decisions make them in, how one is decided, dated and read back.
 
-Accepted: the contract by itself and beside the others makes sense. ResolvedRefs: what it refers to exists and
-may be used. Feasible: its pool could keep it, at least when idle. Ready: their summary; False where one of
-them is False, and never Unknown, so that a reader can wait for it. A check that comes first gives the reason.
+`Condition` is small and frozen, because thousands are held in memory; `meta.ConditionStatus` is what is
+written. What is decided of contracts and pools is in `contract.conditions` and `pools.conditions`. Pure;
+times are RFC 3339 text passed in.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from superinfer_core.api.v1alpha1.meta import ConditionStatus
-from superinfer_core.contract.problems import ContractProblem, ProblemKind
-from superinfer_core.contract.resolution import ResolvedContract
+from superinfer_core.words import shortened
 
 MAX_MESSAGE_CHARACTERS: Final = 1024
 
-
-class ConditionType(StrEnum):
-    """What a condition is about, in the order they are shown."""
-
-    READY = "Ready"
-    ACCEPTED = "Accepted"
-    RESOLVED_REFS = "ResolvedRefs"
-    FEASIBLE = "Feasible"
+Subject = TypeVar("Subject")
 
 
 class Status(StrEnum):
@@ -34,35 +26,30 @@ class Status(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Reason(StrEnum):
-    """Reasons beside the kinds of problems."""
-
-    READY = "Ready"
-    ACCEPTED = "Accepted"
-    RESOLVED = "Resolved"
-    FEASIBLE = "Feasible"
-    NOT_ACCEPTED = "NotAccepted"
-    POOL_UNKNOWN = "PoolUnknown"
-    NOT_MEASURED = "NotMeasured"
-
-
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition; `last_transition_time` is RFC 3339 text, "" before it is merged into a status."""
+    """One condition of an object.
 
-    type: ConditionType
+    Attributes:
+        type: what it is about; of a closed list for each kind of object.
+        status, reason, message: what is so, why in one CamelCase word, and why in words.
+        observed_generation: metadata.generation it was computed from.
+        last_transition_time: when the status last changed; "" before it is dated.
+    """
+
+    type: str
     status: Status
     reason: str
     message: str
-    observed_generation: int
+    observed_generation: int = 0
     last_transition_time: str = ""
 
     def as_status(self) -> ConditionStatus:
         """As it is written into an object's status."""
         return ConditionStatus(
-            type=self.type.value,
+            type=str(self.type),
             status=self.status.value,
-            reason=self.reason,
+            reason=str(self.reason),
             message=self.message,
             observed_generation=self.observed_generation,
             last_transition_time=self.last_transition_time or None,
@@ -70,123 +57,56 @@ class Condition:
 
 
 Verdict = tuple[Status, str, str]
-Check = Callable[[ResolvedContract], Verdict | None]
-
-_REFERENCE_KINDS: Final = frozenset(
-    {
-        ProblemKind.PARENT_NOT_FOUND,
-        ProblemKind.POOL_NOT_FOUND,
-        ProblemKind.POOL_NOT_ALLOWED,
-        ProblemKind.FALLBACK_NOT_FOUND,
-        ProblemKind.FALLBACK_MISSING,
-        ProblemKind.FALLBACK_CYCLE,
-    }
-)
-_FEASIBILITY_KINDS: Final = frozenset({ProblemKind.TARGETS_UNREACHABLE, ProblemKind.RESOURCES_UNAVAILABLE})
-_ACCEPTANCE_KINDS: Final = frozenset(ProblemKind) - _REFERENCE_KINDS - _FEASIBILITY_KINDS | {
-    ProblemKind.PARENT_NOT_FOUND
-}
+"""Status, reason and message of a condition."""
 
 
-def _problems_in(kinds: frozenset[ProblemKind]) -> Check:
-    def check(contract: ResolvedContract) -> Verdict | None:
-        found = [problem for problem in contract.problems if problem.kind in kinds]
-        return (Status.FALSE, found[0].kind.value, _message(found)) if found else None
-
-    return check
-
-
-def _not_accepted(contract: ResolvedContract) -> Verdict | None:
-    if contract.accepted:
-        return None
-    return Status.UNKNOWN, Reason.NOT_ACCEPTED, "not looked at while the contract is not accepted"
-
-
-def _pool_unknown(contract: ResolvedContract) -> Verdict | None:
-    if contract.pool_known:
-        return None
-    return Status.UNKNOWN, Reason.POOL_UNKNOWN, "nothing is known of its pool"
+def condition_of(
+    kind: str,
+    subject: Subject,
+    checks: Iterable[Callable[[Subject], Verdict | None]],
+    *,
+    otherwise: Verdict,
+    generation: int,
+) -> Condition:
+    """A condition by an ordered chain of checks: the first that applies decides."""
+    verdicts = (check(subject) for check in checks)
+    status, reason, message = next((found for found in verdicts if found is not None), otherwise)
+    return Condition(kind, status, reason, shortened(message, MAX_MESSAGE_CHARACTERS), generation)
 
 
-def _not_measured(contract: ResolvedContract) -> Verdict | None:
-    if contract.pool_measured:
-        return None
-    return Status.UNKNOWN, Reason.NOT_MEASURED, "its pool has no profile to compare the targets with"
-
-
-_CHAINS: Final[tuple[tuple[ConditionType, tuple[Check, ...], Reason, str], ...]] = (
-    (
-        ConditionType.ACCEPTED,
-        (_problems_in(_ACCEPTANCE_KINDS),),
-        Reason.ACCEPTED,
-        "the contract is valid and contradicts no other",
-    ),
-    (
-        ConditionType.RESOLVED_REFS,
-        # A missing parent is known; anything else is only looked at once the contract is accepted.
-        (_problems_in(_REFERENCE_KINDS), _not_accepted),
-        Reason.RESOLVED,
-        "everything it refers to exists and may be used",
-    ),
-    (
-        ConditionType.FEASIBLE,
-        (_problems_in(_FEASIBILITY_KINDS), _not_accepted, _pool_unknown, _not_measured),
-        Reason.FEASIBLE,
-        "its pool can keep it",
-    ),
-)
-
-
-def contract_conditions(contract: ResolvedContract) -> tuple[Condition, ...]:
-    """The four conditions of a contract, Ready first."""
-    parts = [
-        Condition(kind, *_verdict(contract, checks, reason, message), contract.generation)
-        for kind, checks, reason, message in _CHAINS
-    ]
-    failed = next((part for part in parts if part.status is Status.FALSE), None)
-    if failed is None:
-        ready = Condition(
-            ConditionType.READY,
-            Status.TRUE,
-            Reason.READY,
-            "requests are served under it",
-            contract.generation,
-        )
-    else:
-        ready = replace(failed, type=ConditionType.READY)
-    return (ready, *parts)
-
-
-def merge_conditions(
-    before: Iterable[Condition], computed: Iterable[Condition], now: str
-) -> tuple[Condition, ...]:
-    """The computed conditions, stamped: the transition time moves only where the status changed.
+def dated(conditions: Iterable[Condition], before: Iterable[Condition], now: str) -> tuple[Condition, ...]:
+    """The conditions with their times: one moves only where the status changed.
 
     Args:
+        conditions: what holds now.
         before: conditions of the object's status.
-        computed: what holds now.
         now: RFC 3339 text.
     """
     known = {condition.type: condition for condition in before}
-    merged = []
-    for condition in computed:
+    stamped = []
+    for condition in conditions:
         old = known.get(condition.type)
-        unchanged = old is not None and old.status is condition.status and old.last_transition_time
-        since = old.last_transition_time if old is not None and unchanged else now
-        merged.append(replace(condition, last_transition_time=since))
-    return tuple(merged)
+        since = old.last_transition_time if old is not None and old.status is condition.status else ""
+        stamped.append(replace(condition, last_transition_time=since or now))
+    return tuple(stamped)
 
 
-def _verdict(contract: ResolvedContract, checks: tuple[Check, ...], reason: Reason, message: str) -> Verdict:
-    for check in checks:
-        if (verdict := check(contract)) is not None:
-            return verdict
-    return Status.TRUE, reason, message
-
-
-def _message(problems: list[ContractProblem]) -> str:
-    lines = [f"{problem.message}; {problem.suggestion}" for problem in problems[:3]]
-    if len(problems) > 3:
-        lines.append(f"and {len(problems) - 3} more")
-    text = " | ".join(lines)
-    return text if len(text) <= MAX_MESSAGE_CHARACTERS else text[: MAX_MESSAGE_CHARACTERS - 1] + "…"
+def read_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
+    """The conditions of a stored status; one that somebody wrote by hand and nobody can read is left out."""
+    found = []
+    for condition in status.get("conditions") or ():
+        try:
+            kind, state = str(condition["type"]), Status(condition["status"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        found.append(
+            Condition(
+                kind,
+                state,
+                str(condition.get("reason") or ""),
+                str(condition.get("message") or ""),
+                int(condition.get("observedGeneration") or 0),
+                str(condition.get("lastTransitionTime") or ""),
+            )
+        )
+    return tuple(found)

@@ -19,28 +19,8 @@ from superinfer_core.api.v1alpha1.meta import (
     ShortText,
 )
 from superinfer_core.api.v1alpha1.schema_marks import ATOMIC, TIMESTAMP, map_by
-from superinfer_core.placement.node import HealthState, LinkType, RecoveryAction
 
 NODETOPOLOGY_KIND: Final = "NodeTopology"
-
-__all__ = [
-    "NODETOPOLOGY_KIND",
-    "AllocationStatus",
-    "DeviceHealth",
-    "FabricStatus",
-    "GpuStatus",
-    "HealthState",
-    "LinkStatus",
-    "LinkType",
-    "MigInstanceStatus",
-    "MigProfileStatus",
-    "NodeConditionType",
-    "NodeReason",
-    "NodeTopology",
-    "NodeTopologyStatus",
-    "RecoveryAction",
-    "TopologySource",
-]
 
 MAX_GPUS: Final = 64
 MAX_LINKS: Final = MAX_GPUS * (MAX_GPUS - 1) // 2
@@ -57,6 +37,40 @@ class TopologySource(StrEnum):
 
     NVML = "NVML"
     MOCK = "Mock"
+
+
+class HealthState(StrEnum):
+    """Health of a device."""
+
+    HEALTHY = "Healthy"
+    DEGRADED = "Degraded"
+    UNHEALTHY = "Unhealthy"
+    UNKNOWN = "Unknown"
+
+
+class RecoveryAction(StrEnum):
+    """What the driver says is needed (NVML field 230); it decides how far a fault reaches."""
+
+    NONE = "None"
+    GPU_RESET = "GPUReset"
+    NODE_REBOOT = "NodeReboot"
+    DRAIN_P2P = "DrainP2P"
+    DRAIN_AND_RESET = "DrainAndReset"
+    RECOVER_IMEX_DOMAIN = "RecoverIMEXDomain"
+    BUS_RESET = "BusReset"
+    SYSTEM_REBOOT = "SystemReboot"
+
+
+class LinkType(StrEnum):
+    """How two GPUs are connected, best first (as `nvidia-smi topo -m`)."""
+
+    NVSWITCH = "NVSwitch"
+    NVLINK = "NVLink"
+    PIX = "PIX"
+    PXB = "PXB"
+    PHB = "PHB"
+    NODE = "NODE"
+    SYS = "SYS"
 
 
 class NodeConditionType(StrEnum):

@@ -1,19 +1,35 @@
 """Where the executors of a pool may run."""
 
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from superinfer_core.api.v1alpha1.meta import ApiModel, ShortText
 from superinfer_core.api.v1alpha1.schema_marks import (
     ATOMIC,
-    IMMUTABLE,
     SET,
-    broken_rule,
+    Rule,
     each_once,
+    immutable,
     rules,
     validations,
+)
+
+_NO_KEY_MEANS_EXISTS: Final = Rule(
+    "has(self.key) || (has(self.operator) && self.operator == 'Exists')",
+    "without a key the operator must be Exists",
+    "add key, or operator: Exists",
+)
+_VALUE_ONLY_WITH_EQUAL: Final = Rule(
+    "!has(self.value) || !has(self.operator) || self.operator == 'Equal'",
+    "a value is only for operator Equal",
+    "remove value, or write operator: Equal",
+)
+_SECONDS_ONLY_FOR_NO_EXECUTE: Final = Rule(
+    "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+    "tolerationSeconds is only for effect NoExecute",
+    "add effect: NoExecute",
 )
 
 
@@ -37,20 +53,7 @@ class FaultDomain(StrEnum):
 class TolerationSpec(ApiModel):
     """A taint executors tolerate, as in a pod."""
 
-    model_config = rules(
-        (
-            "has(self.key) || (has(self.operator) && self.operator == 'Exists')",
-            "without a key the operator must be Exists; add key, or operator: Exists",
-        ),
-        (
-            "!has(self.value) || !has(self.operator) || self.operator == 'Equal'",
-            "a value is only for operator Equal; remove it, or write operator: Equal",
-        ),
-        (
-            "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
-            "tolerationSeconds is only for effect NoExecute; add effect: NoExecute",
-        ),
-    )
+    model_config = rules(_NO_KEY_MEANS_EXISTS, _VALUE_ONLY_WITH_EQUAL, _SECONDS_ONLY_FOR_NO_EXECUTE)
 
     key: ShortText | None = Field(default=None, description="Taint key; all keys where unset.")
     operator: Annotated[str, StringConstraints(pattern=r"^(Exists|Equal)$", max_length=6)] | None = Field(
@@ -70,11 +73,11 @@ class TolerationSpec(ApiModel):
     @model_validator(mode="after")
     def _as_a_pod_takes_it(self) -> Self:
         if self.key is None and self.operator != "Exists":
-            raise broken_rule("without a key the operator must be Exists", "add key, or operator: Exists")
+            raise _NO_KEY_MEANS_EXISTS.broken()
         if self.value is not None and self.operator == "Exists":
-            raise broken_rule("a value is only for operator Equal", "remove value, or write operator: Equal")
+            raise _VALUE_ONLY_WITH_EQUAL.broken()
         if self.toleration_seconds is not None and self.effect != "NoExecute":
-            raise broken_rule("tolerationSeconds is only for effect NoExecute", "add effect: NoExecute")
+            raise _SECONDS_ONLY_FOR_NO_EXECUTE.broken()
         return self
 
 
@@ -85,7 +88,7 @@ class PlacementSpec(ApiModel):
         default=Allocation.DEVICE_PLUGIN,
         description="DevicePlugin: the kubelet picks the device. DRA: a ResourceClaim names it.",
         # On the field itself: it has a default, so it is always there to be compared.
-        json_schema_extra=validations(("self == oldSelf", f"placement.allocation {IMMUTABLE}")),
+        json_schema_extra=validations(immutable("self == oldSelf", "placement.allocation")),
     )
     spread: Annotated[list[FaultDomain], AfterValidator(each_once)] | None = Field(
         default=None,

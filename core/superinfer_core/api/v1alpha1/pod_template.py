@@ -5,7 +5,13 @@ from typing import Annotated, Any, Final, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from superinfer_core.api.v1alpha1.meta import GROUP, ApiModel, MapValue, ShortText
-from superinfer_core.api.v1alpha1.schema_marks import OPAQUE, broken_rule, rules
+from superinfer_core.api.v1alpha1.schema_marks import OPAQUE, Rule, broken_rule, rules
+
+_OWN_LABELS_STAY: Final = Rule(
+    f"!has(self.labels) || self.labels.all(name, !name.startsWith('{GROUP}/'))",
+    f"labels of {GROUP} are SuperInfer's own",
+    "use another prefix",
+)
 
 MOST_LEVELS: Final = 64
 """A PodSpec has about ten; what is nested without end could be neither merged nor compared."""
@@ -14,12 +20,7 @@ MOST_LEVELS: Final = 64
 class PodTemplateMetadata(ApiModel):
     """Labels and annotations of the executor pods."""
 
-    model_config = rules(
-        (
-            "!has(self.labels) || self.labels.all(name, !name.startsWith('superinfer.dev/'))",
-            "labels of superinfer.dev are SuperInfer's own; use another prefix",
-        ),
-    )
+    model_config = rules(_OWN_LABELS_STAY)
 
     labels: dict[ShortText, Annotated[str, StringConstraints(strict=True, max_length=63)]] | None = Field(
         default=None,
@@ -33,7 +34,7 @@ class PodTemplateMetadata(ApiModel):
     @model_validator(mode="after")
     def _own_labels_only(self) -> Self:
         if any(name.startswith(f"{GROUP}/") for name in self.labels or {}):
-            raise broken_rule("labels of superinfer.dev are SuperInfer's own", "use another prefix")
+            raise _OWN_LABELS_STAY.broken()
         return self
 
 

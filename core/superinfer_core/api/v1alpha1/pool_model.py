@@ -9,7 +9,6 @@ from superinfer_core.api.v1alpha1.pool_status import EngineType
 from superinfer_core.api.v1alpha1.schema_marks import (
     ATOMIC,
     Rule,
-    broken_rule,
     each_name_once,
     map_by,
     rules,
@@ -19,32 +18,25 @@ from superinfer_core.api.v1alpha1.schema_marks import (
 DEFAULT_OVERHEAD_MIB: Final = 2048
 """Of one GPU where nobody says otherwise: activations, CUDA context and graphs."""
 
-_MEMORY_ON_CPU: Final = "model.memory is GPU memory, and shape CPU has none"
-_MEMORY_ON_CPU_FIX: Final = "remove memory, or write shape: MIG or GPU"
-_NO_KV_TOKENS: Final = "model.memory does not say how much KV cache is needed"
-_NO_KV_TOKENS_FIX: Final = "add engine.maxModelLen and engine.maxNumSeqs, or model.memory.kvTokens"
-_TOO_FEW_KV_TOKENS: Final = (
-    "model.memory.kvTokens is below engine.maxModelLen: the longest request could not run"
+_NO_MEMORY_ON_CPU: Final = Rule(
+    "!has(self.model.memory) || self.chiplet.shape != 'CPU'",
+    "model.memory is GPU memory, and shape CPU has none",
+    "remove memory, or write shape: MIG or GPU",
 )
-_TOO_FEW_KV_TOKENS_FIX: Final = "write kvTokens of at least maxModelLen"
-
-MEMORY_RULES: Final[tuple[Rule, ...]] = (
-    (
-        "!has(self.model.memory) || self.chiplet.shape != 'CPU'",
-        f"{_MEMORY_ON_CPU}; {_MEMORY_ON_CPU_FIX}",
-    ),
-    (
-        "!has(self.model.memory) || has(self.model.memory.kvTokens) || "
-        "(has(self.engine.maxModelLen) && has(self.engine.maxNumSeqs))",
-        f"{_NO_KV_TOKENS}; {_NO_KV_TOKENS_FIX}",
-    ),
-    (
-        "!has(self.model.memory) || !has(self.model.memory.kvTokens) || "
-        "!has(self.engine.maxModelLen) || self.model.memory.kvTokens >= self.engine.maxModelLen",
-        f"{_TOO_FEW_KV_TOKENS}; {_TOO_FEW_KV_TOKENS_FIX}",
-    ),
+_KV_TOKENS_ARE_KNOWN: Final = Rule(
+    "!has(self.model.memory) || has(self.model.memory.kvTokens) || "
+    "(has(self.engine.maxModelLen) && has(self.engine.maxNumSeqs))",
+    "model.memory does not say how much KV cache is needed",
+    "add engine.maxModelLen and engine.maxNumSeqs, or model.memory.kvTokens",
 )
-"""Of the spec of a pool, beside `check_memory`."""
+_LONGEST_REQUEST_FITS: Final = Rule(
+    "!has(self.model.memory) || !has(self.model.memory.kvTokens) || "
+    "!has(self.engine.maxModelLen) || self.model.memory.kvTokens >= self.engine.maxModelLen",
+    "model.memory.kvTokens is below engine.maxModelLen: the longest request could not run",
+    "write kvTokens of at least maxModelLen",
+)
+MEMORY_RULES: Final = (_NO_MEMORY_ON_CPU, _KV_TOKENS_ARE_KNOWN, _LONGEST_REQUEST_FITS)
+"""Of the spec of a pool; `check_memory` raises what they say."""
 
 
 class ModelSource(ApiModel):
@@ -141,9 +133,9 @@ class EngineSpec(ApiModel):
 def check_memory(memory: ModelMemorySpec, engine: EngineSpec, *, on_gpu: bool) -> None:
     """Raise what MEMORY_RULES says."""
     if not on_gpu:
-        raise broken_rule(_MEMORY_ON_CPU, _MEMORY_ON_CPU_FIX)
+        raise _NO_MEMORY_ON_CPU.broken()
     if memory.kv_tokens is None:
         if engine.max_model_len is None or engine.max_num_seqs is None:
-            raise broken_rule(_NO_KV_TOKENS, _NO_KV_TOKENS_FIX)
+            raise _KV_TOKENS_ARE_KNOWN.broken()
     elif memory.kv_tokens < (engine.max_model_len or 0):
-        raise broken_rule(_TOO_FEW_KV_TOKENS, _TOO_FEW_KV_TOKENS_FIX)
+        raise _LONGEST_REQUEST_FITS.broken()

@@ -1,9 +1,11 @@
 """What a JSON schema alone cannot say, in the words of Kubernetes: how lists merge, and rules across fields.
 
-Used as `json_schema_extra` of fields and models; the CRD generator passes these marks through unchanged.
+Used as `json_schema_extra` of fields and models; the CRD generator passes these marks through unchanged. A
+`Rule` is stated once: the API server checks its expression, a validator beside it raises `broken()`, and both
+say the same.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import ConfigDict, JsonValue
 from pydantic_core import PydanticCustomError
@@ -15,10 +17,28 @@ TIMESTAMP: Final[dict[str, Any]] = {"format": "date-time"}
 DEFAULT_EMPTY: Final[dict[str, Any]] = {"default": {}}
 """The API server fills in an object that is left out, with the defaults of its fields."""
 
-Rule = tuple[str, str]
-"""A CEL expression and what is wrong when it is false."""
 
-IMMUTABLE: Final = "cannot be changed; delete the object and create it anew"
+class Rule(NamedTuple):
+    """A rule across fields.
+
+    Attributes:
+        expression: in CEL, true where it holds.
+        problem: what is wrong where it does not.
+        fix: what to write instead.
+    """
+
+    expression: str
+    problem: str
+    fix: str
+
+    @property
+    def message(self) -> str:
+        """Problem and fix, as the API server tells them."""
+        return f"{self.problem}; {self.fix}"
+
+    def broken(self) -> PydanticCustomError:
+        """The same for readers of documents, as the error of a validator."""
+        return broken_rule(self.problem, self.fix)
 
 
 def map_by(*keys: str) -> dict[str, Any]:
@@ -28,7 +48,9 @@ def map_by(*keys: str) -> dict[str, Any]:
 
 def validations(*rules: Rule) -> dict[str, JsonValue]:
     """Rules as the API server checks them."""
-    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in rules]}
+    return {
+        "x-kubernetes-validations": [{"rule": rule.expression, "message": rule.message} for rule in rules]
+    }
 
 
 def rules(*stated: Rule) -> ConfigDict:
@@ -43,11 +65,16 @@ def unchanged(path: str, name: str, absent: str = "") -> Rule:
     """
     if absent:
         new, old = (f"(has({side}.{path}) ? {side}.{path} : {absent})" for side in ("self", "oldSelf"))
-        return f"{new} == {old}", f"{name} {IMMUTABLE}"
-    return (
+        return immutable(f"{new} == {old}", name)
+    return immutable(
         f"has(self.{path}) == has(oldSelf.{path}) && (!has(self.{path}) || self.{path} == oldSelf.{path})",
-        f"{name} {IMMUTABLE}",
+        name,
     )
+
+
+def immutable(expression: str, name: str) -> Rule:
+    """A rule about what an object was before."""
+    return Rule(expression, f"{name} cannot be changed", "delete the object and create it anew")
 
 
 def broken_rule(message: str, fix: str) -> PydanticCustomError:

@@ -20,11 +20,9 @@ from superinfer_core.api.v1alpha1.meta import (
     ObjectMeta,
     ShortText,
 )
-from superinfer_core.api.v1alpha1.schema_marks import IMMUTABLE, TIMESTAMP, map_by, rules, validations
-from superinfer_core.contract.effective import AccessMode, Isolation, OnInfeasible
-from superinfer_core.slo import Metric, Tier
+from superinfer_core.api.v1alpha1.schema_marks import TIMESTAMP, Rule, immutable, map_by, rules, validations
+from superinfer_core.slo import MAX_TARGET_MS, AccessMode, Isolation, Metric, OnInfeasible, Tier
 
-MAX_TARGET_MS: Final = 3_600_000
 SLOCONTRACT_KIND: Final = "SLOContract"
 
 TargetMs = Annotated[int, Field(strict=True, ge=1, le=MAX_TARGET_MS)]
@@ -38,36 +36,41 @@ WindowText = Annotated[
 RequestCount = Annotated[int, Field(ge=0, le=1_000_000_000_000_000)]
 
 # The same rules as `superinfer_core.contract.spec_checks`, where the messages name both values.
-_NO_POINTLESS_BOUND: Final = (
+_NO_POINTLESS_BOUND: Final = Rule(
     "self.all(loose, self.all(tight, loose.metric != tight.metric || tight.percentile <= loose.percentile"
     " || tight.targetMs >= loose.targetMs))",
-    "an objective is looser than one of the same metric at a higher percentile, which includes it; "
+    "an objective is looser than one of the same metric at a higher percentile, which includes it",
     "tighten or remove it",
 )
-_WINDOW_IN_RANGE: Final = (
+_WINDOW_SECONDS: Final = (
     "int(self.substring(0, self.size() - 1)) * {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}"
-    "[self.substring(self.size() - 1)] >= 10 && int(self.substring(0, self.size() - 1)) * "
-    "{'s': 1, 'm': 60, 'h': 3600, 'd': 86400}[self.substring(self.size() - 1)] <= 2592000",
-    "must be between 10s and 30d; write e.g. 10m, 1h or 7d",
+    "[self.substring(self.size() - 1)]"
+)
+_WINDOW_IN_RANGE: Final = Rule(
+    f"{_WINDOW_SECONDS} >= 10 && {_WINDOW_SECONDS} <= 2592000",
+    "must be between 10s and 30d",
+    "write e.g. 10m, 1h or 7d",
+)
+_NOT_ITSELF: Final = tuple(
+    Rule(
+        f"!has(self.spec.{field}) || self.spec.{field}.name != self.metadata.name",
+        f"spec.{field} refers to the contract itself",
+        "name another, or remove it",
+    )
+    for field in ("parentRef", "fallbackRef")
 )
 _CONTRACT_RULES: Final = (
-    (
+    Rule(
         "has(self.spec.serviceID) || (self.metadata.name.size() <= 63 && !self.metadata.name.contains('.'))",
-        "spec.serviceID is needed where metadata.name cannot be one (dots, over 63 characters); add it",
+        "spec.serviceID is needed where metadata.name cannot be one (dots, over 63 characters)",
+        "add it",
     ),
-    (
+    immutable(
         "(has(self.spec.serviceID) ? self.spec.serviceID : self.metadata.name) == "
         "(has(oldSelf.spec.serviceID) ? oldSelf.spec.serviceID : oldSelf.metadata.name)",
-        f"spec.serviceID {IMMUTABLE}",
+        "spec.serviceID",
     ),
-    (
-        "!has(self.spec.parentRef) || self.spec.parentRef.name != self.metadata.name",
-        "spec.parentRef refers to the contract itself; name another, or remove it",
-    ),
-    (
-        "!has(self.spec.fallbackRef) || self.spec.fallbackRef.name != self.metadata.name",
-        "spec.fallbackRef refers to the contract itself; name another, or remove it",
-    ),
+    *_NOT_ITSELF,
 )
 
 

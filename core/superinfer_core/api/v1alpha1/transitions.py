@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from superinfer_core.api.v1alpha1.conditions import Status
+from superinfer_core.api.v1alpha1.conditions import Condition, Status
 from superinfer_core.api.v1alpha1.pool_status import PoolConditionType, PoolReason
 
 _EXPECTED: Final = frozenset(
@@ -28,16 +28,6 @@ _SUMMARY: Final = PoolConditionType.READY
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A condition as an object shows it."""
-
-    type: str
-    status: str
-    reason: str
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Transition:
     """A change worth telling.
 
@@ -46,11 +36,11 @@ class Transition:
         worrying: something is wrong that was not, or is so for another reason.
     """
 
-    condition: Shown
+    condition: Condition
     worrying: bool
 
 
-def transitions(before: Iterable[Shown], after: Iterable[Shown]) -> list[Transition]:
+def transitions(before: Iterable[Condition], after: Iterable[Condition]) -> list[Transition]:
     """What changed between two lists of conditions."""
     known = {condition.type: condition for condition in before}
     found = [
@@ -62,16 +52,16 @@ def transitions(before: Iterable[Shown], after: Iterable[Shown]) -> list[Transit
     return [one for one in found if one.condition.type != _SUMMARY or one.condition.reason not in told]
 
 
-def _is_news(old: Shown | None, new: Shown) -> bool:
-    limited = new.type in _REMARKABLE_WHEN_TRUE and new.status == Status.TRUE
+def _is_news(old: Condition | None, new: Condition) -> bool:
+    limited = new.type in _REMARKABLE_WHEN_TRUE and new.status is Status.TRUE
     if old is None:
         return limited or _worrying(new)
-    if old.status != new.status:
+    if old.status is not new.status:
         return True
-    fine = new.status == (Status.FALSE if new.type in _REMARKABLE_WHEN_TRUE else Status.TRUE)
+    fine = new.status is (Status.FALSE if new.type in _REMARKABLE_WHEN_TRUE else Status.TRUE)
     return not fine and old.reason != new.reason
 
 
-def _worrying(condition: Shown) -> bool:
+def _worrying(condition: Condition) -> bool:
     expected = condition.type in _REMARKABLE_WHEN_TRUE or condition.reason in _EXPECTED
-    return condition.status == Status.FALSE and not expected
+    return condition.status is Status.FALSE and not expected

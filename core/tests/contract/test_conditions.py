@@ -4,15 +4,9 @@ from typing import Any
 
 import pytest
 
-from superinfer_core.api.v1alpha1.conditions import (
-    MAX_MESSAGE_CHARACTERS,
-    Condition,
-    ConditionType,
-    Status,
-    contract_conditions,
-    merge_conditions,
-)
+from superinfer_core.api.v1alpha1.conditions import MAX_MESSAGE_CHARACTERS, Condition, Status, dated
 from superinfer_core.api.v1alpha1.slocontract import SLOContractSpec
+from superinfer_core.contract.conditions import ConditionType, contract_conditions
 from superinfer_core.contract.conflicts import PoolFacts, Unloaded
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.problems import FieldProblem
@@ -33,7 +27,7 @@ def conditions(
     assert next(c.type for c in found) is ConditionType.READY
     assert all(c.observed_generation == 7 and c.message for c in found)
     assert all(c.as_status().reason == c.reason for c in found)
-    return {c.type.value: (c.status.value, c.reason) for c in found}
+    return {str(c.type): (c.status.value, c.reason) for c in found}
 
 
 @pytest.mark.parametrize(
@@ -160,9 +154,9 @@ def test_the_transition_time_moves_only_with_the_status() -> None:
     def ready(status: Status, reason: str) -> Condition:
         return Condition(ConditionType.READY, status, reason, "m", 1)
 
-    (first,) = merge_conditions([], [ready(Status.FALSE, "A")], "t1")
-    (second,) = merge_conditions([first], [ready(Status.FALSE, "B")], "t2")
-    (third,) = merge_conditions([second], [ready(Status.TRUE, "B")], "t3")
+    (first,) = dated([ready(Status.FALSE, "A")], [], "t1")
+    (second,) = dated([ready(Status.FALSE, "B")], [first], "t2")
+    (third,) = dated([ready(Status.TRUE, "B")], [second], "t3")
     assert (first.last_transition_time, second.last_transition_time, third.last_transition_time) == (
         "t1",
         "t1",

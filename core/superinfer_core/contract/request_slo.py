@@ -6,8 +6,8 @@ contract says nothing about a metric, a header adds it. Pure, and on the path of
 
 from typing import Final
 
+from superinfer_core.contract.budget import WindowState
 from superinfer_core.contract.effective import EffectiveContract
-from superinfer_core.contract.fulfilment import WindowState
 from superinfer_core.contract.headers import NO_HEADERS, HeaderSlo
 from superinfer_core.slo import BEST_EFFORT_TIER_RANK, Metric, Rank, RequestSlo
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 from superinfer_core.api.v1alpha1.slocontract import FulfilmentState, SLOContractSpec
-from superinfer_core.api.v1alpha1.status import attainment_status, effective_status
 from superinfer_core.contract.fulfilment import ContractWindow, RequestOutcome
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.resolution import Resolution, resolve_contracts
+from superinfer_core.contract.status import attainment_status, effective_status
 from superinfer_core.refusal import RefusalCode
 
 
