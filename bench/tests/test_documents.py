@@ -6,11 +6,12 @@ import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import click
 import pytest
 import typer
 
 from superinfer.main import app
+from superinfer_core.api.v1alpha1.labels import OPERATOR_ANNOTATION_PREFIX
+from superinfer_core.api.v1alpha1.meta import GROUP
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
@@ -25,9 +26,7 @@ PACKAGES = [
     for path in sorted((ROOT / member).glob("superinfer*"))
     if (path / "__init__.py").exists()
 ]
-FOREIGN_COMMANDS = re.compile(
-    r"^\s*(kubectl|helm|curl|docker|kind|git|pytest|uv|cmake|export|SUPERINFER_E2E)\b"
-)
+FOREIGN_COMMANDS = re.compile(r"\s*(kubectl|helm|curl|docker|kind|git|uv|export)\b|.*\bpytest\b")
 VLLM_OPTIONS = {
     "--max-model-len",
     "--max-num-seqs",
@@ -122,7 +121,7 @@ def test_every_make_target_is_one() -> None:
         (document, target)
         for document in DOCUMENTS
         for line in code_of(document)
-        for target in re.findall(r"\bmake ([a-z][a-z0-9-]+)", line)
+        for target in re.findall(r"^(?:\$ )?make ([a-z][a-z0-9-]+)", line)
     ]
     assert used
     assert missing(one for one in used if one[1] not in targets) == []
@@ -140,10 +139,10 @@ def test_every_command_line_is_understood(document: Path) -> None:
     root = typer.main.get_command(app)
     for words in commands_of(document):
         command, rest = root, list(words)
-        while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        while (commands := getattr(command, "commands", None)) and rest and not rest[0].startswith("-"):
             name = rest.pop(0)
-            assert name in command.commands, f"superinfer {' '.join(words)}: no command {name}"
-            command = command.commands[name]
+            assert name in commands, f"superinfer {' '.join(words)}: no command {name}"
+            command = commands[name]
         known = {name for parameter in command.params for name in parameter.opts + parameter.secondary_opts}
         known |= {"-h", "--help"}
         options = {word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)}
@@ -194,5 +193,6 @@ def emitted(metric: str, code: str) -> bool:
     ],
 )
 def test_every_name_is_used_by_the_code(pattern: str, code: str) -> None:
-    built = code.replace("{GROUP}", "superinfer.dev")
+    built = re.sub(r"{(labels\.)?OPERATOR_ANNOTATION_PREFIX}", OPERATOR_ANNOTATION_PREFIX, code)
+    built = built.replace("{GROUP}", GROUP)
     assert missing(one for one in named(pattern) if one[1] not in built) == []

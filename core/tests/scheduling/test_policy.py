@@ -59,7 +59,7 @@ def test_what_cannot_be_used_is_refused_by_name(field: str, value: Any, fix: str
 
 
 def test_a_mistake_in_the_urgency_profile_is_one_of_the_policy() -> None:
-    with pytest.raises(PolicyInvalid, match=r"urgency\.k: 'steep'"):
+    with pytest.raises(PolicyInvalid, match=r"urgency\.k='steep'"):
         SchedulingPolicy.from_mapping({"urgency": {"k": "steep"}})
 
 

@@ -2,5 +2,5 @@
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("core", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("core")
+settings.register_profile("superinfer", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("superinfer")
