@@ -1,13 +1,15 @@
 """`superinfer keys`: a key is shown once, only its hash is kept, and the ingress accepts it."""
 
 import json
+import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from superinfer_ingress.contracts.keys import load_keys
+from superinfer_ingress.contracts.keys import add_key, listed_keys, load_keys, new_key
 
 Run = Callable[..., Any]
 
@@ -114,3 +116,27 @@ def test_deleting_a_key_that_is_not_there_names_those_there_are(superinfer: Run,
     assert "those there are: a" in done.stderr
     assert file.read_text() == before
     assert superinfer("keys", "list", "--keys", str(tmp_path / "none.yaml")).exit_code == 2
+
+
+def test_whoever_could_read_the_file_still_can_and_a_link_stays_one(superinfer: Run, tmp_path: Path) -> None:
+    file, link = tmp_path / "real.yaml", tmp_path / "keys.yaml"
+    link.symlink_to(file)
+    assert superinfer("keys", "create", "a", "--keys", str(file)).exit_code == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.chmod(0o640)
+    for change in (("create", "b"), ("delete", "a")):
+        assert superinfer("keys", *change, "--keys", str(link)).exit_code == 0
+    assert link.is_symlink()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert [key.name for key in listed_keys(file)] == ["b"]
+
+
+def test_of_many_keys_made_at_once_none_is_lost(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+
+    def make(number: int) -> None:
+        add_key(file, new_key(f"k{number}")[1])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, range(24)))
+    assert {key.name for key in listed_keys(file)} == {f"k{number}" for number in range(24)}

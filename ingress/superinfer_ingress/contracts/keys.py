@@ -7,9 +7,14 @@ A key is shown once, when it is made; neither it nor its hash is ever logged.
 """
 
 import asyncio
+import contextlib
+import fcntl
 import hashlib
 import hmac
+import os
 import secrets
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Self
@@ -192,16 +197,17 @@ def add_key(path: Path, entry: dict[str, object]) -> None:
         _Entry.model_validate(entry)
     except ValidationError as error:
         raise KeysInvalid(_wrong("key", error)) from None
-    if path.exists():
-        load_keys(path)
-        document = load_yaml(_text_of(path)) or {}
-    else:
-        document = {}
-    entries = [*document.get("keys", []), entry]
-    if any(other.get("name") == entry["name"] for other in entries[:-1]):
-        msg = f"{path}: a key named {shown(entry['name'])} is there already; choose another name"
-        raise KeysInvalid(msg)
-    _write(path, entries)
+    with _alone(path):
+        if path.exists():
+            load_keys(path)
+            document = load_yaml(_text_of(path)) or {}
+        else:
+            document = {}
+        entries = [*document.get("keys", []), entry]
+        if any(other.get("name") == entry["name"] for other in entries[:-1]):
+            msg = f"{path}: a key named {shown(entry['name'])} is there already; choose another name"
+            raise KeysInvalid(msg)
+        _write(path, entries)
 
 
 def listed_keys(path: Path) -> tuple[ApiKey, ...]:
@@ -219,20 +225,44 @@ def remove_key(path: Path, name: str) -> None:
     Raises:
         KeysInvalid: the file is not usable, or has no such key; it is left as it was.
     """
-    names = [key.name for key in listed_keys(path)]
-    if name not in names:
-        known = ", ".join(names[:20]) or "none"
-        msg = f"{path}: there is no key named {shown(name)}; those there are: {known}"
-        raise KeysInvalid(msg)
-    document = load_yaml(_text_of(path))
-    _write(path, [entry for entry in document["keys"] if entry["name"] != name])
+    with _alone(path):
+        names = [key.name for key in listed_keys(path)]
+        if name not in names:
+            known = ", ".join(names[:20]) or "none"
+            msg = f"{path}: there is no key named {shown(name)}; those there are: {known}"
+            raise KeysInvalid(msg)
+        document = load_yaml(_text_of(path))
+        _write(path, [entry for entry in document["keys"] if entry["name"] != name])
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Nobody else changes a keys file of the same directory meanwhile: of two changes neither is lost."""
+    try:
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        msg = f"{path}: cannot be written ({error.strerror})"
+        raise KeysInvalid(msg) from None
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
 
 
 def _write(path: Path, entries: list[dict[str, object]]) -> None:
+    """Put entries in place of a file whole or not at all; whoever could read it before can read it after."""
+    path = path.resolve()  # what a link points to is replaced, not the link
     fresh = path.with_suffix(path.suffix + ".new")
     try:
+        fresh.unlink(missing_ok=True)
         fresh.touch(mode=0o600)
         fresh.write_text(yaml.safe_dump({"keys": entries}, sort_keys=False), encoding="utf-8")
+        if path.exists():
+            before = path.stat()
+            with contextlib.suppress(PermissionError):  # then it is ours alone: never for another group
+                os.chown(fresh, before.st_uid, before.st_gid)
+                fresh.chmod(stat.S_IMODE(before.st_mode))
         fresh.replace(path)
     except OSError as error:
         msg = f"{path}: cannot be written ({error.strerror})"
