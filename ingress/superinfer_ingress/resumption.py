@@ -84,13 +84,14 @@ class Resumption:
         if journey.cut(cut) and self._blame.suspicious(journey.blame):
             self._trials.note(journey.engine)
         refusal = self._prepare(request, cut) or self._condemned(journey, cut)
-        looks, since_ms = 0, cut.at_ms
+        looks, since_ms, for_trials_ms = 0, cut.at_ms, 0.0
         while refusal is None and request.ending is None:
             now_ms = self._clock_ms()
             if self._policy.gives_up(now_ms - since_ms):
                 refusal = self._waited_in_vain(cut, now_ms - since_ms)
                 break
-            taken = await self._try(journey, cut, now_ms - since_ms)
+            alone = self._blame.alone(journey.blame) and for_trials_ms < self._policy.within_ms
+            taken = await self._try(journey, cut, now_ms - since_ms, alone=alone)
             if taken is True:
                 self._counted(cut.cause, "resumed" if request.ledger.tokens else "restarted")
                 return
@@ -98,9 +99,11 @@ class Resumption:
                 refusal = taken
                 break
             looks += 1
-            if self._waits_for_a_trial(journey):
+            if alone and self._others_are_on_trial(journey):
                 await request.wait(_over, _TRIAL_LOOK_S)
-                since_ms += self._clock_ms() - now_ms  # an executor is there: this is no time without one
+                # An executor is there, so this is no time without one; it has a bound of its own.
+                since_ms += self._clock_ms() - now_ms
+                for_trials_ms += self._clock_ms() - now_ms
             else:
                 await request.wait(_over, self._policy.pause_ms(looks) / 1000.0)
         if request.ending is None and refusal is not None:
@@ -129,11 +132,10 @@ class Resumption:
             f" (resume.within: {self._policy.within_ms / 1000.0:g}): ask again",
         )
 
-    def _waits_for_a_trial(self, journey: Journey) -> bool:
-        """Whether it would be tried now if another suspect were not."""
-        return self._blame.alone(journey.blame) and any(
-            self._trials.busy(link.name) and self._fleet.is_fresh(link) for link in self._links(journey.work)
-        )
+    def _others_are_on_trial(self, journey: Journey) -> bool:
+        """Whether an executor that could take it tries another suspect."""
+        links = self._links(journey.work)
+        return any(self._trials.busy(link.name) and self._fleet.is_fresh(link) for link in links)
 
     def _prepare(self, request: InFlight, cut: Interruption) -> Refusal | None:
         """Make sure that going on is exact; the refusal where it cannot be."""
@@ -152,7 +154,9 @@ class Resumption:
             f"{cut.why}; it cannot go on exactly elsewhere, and part of the answer was sent: ask again",
         )
 
-    async def _try(self, journey: Journey, cut: Interruption, waited_ms: float) -> bool | Refusal:
+    async def _try(
+        self, journey: Journey, cut: Interruption, waited_ms: float, *, alone: bool
+    ) -> bool | Refusal:
         """True: it runs somewhere. False: not yet. A refusal: never."""
         request, work, slo = journey.request, journey.work, journey.slo
         links = {link.name: link for link in self._links(work)}
@@ -169,7 +173,6 @@ class Resumption:
             )
             for link in links.values()
         ]
-        alone = self._blame.alone(journey.blame)
         chosen = choose(candidates, self._remaining_ms(request, work, slo, now_ms), alone=alone)
         if chosen is None or chosen.available_in_ms > 0 or (chosen.suspect and waited_ms < _SUSPECT_MS):
             return False

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from superinfer_core.contract.resolve import best_effort_slo
+from superinfer_core.contract.request_slo import best_effort_slo
 from superinfer_core.failover.blame import BlamePolicy
 from superinfer_ingress.config import ExecutorSettings
 from superinfer_ingress.executors.link import ExecutorLink
