@@ -14,7 +14,6 @@ from superinfer.contracts.documents import (
     CannotRead,
     Source,
     file_beside,
-    long_document,
     problem_fields,
     read_sources,
     resolve,
@@ -23,6 +22,7 @@ from superinfer.contracts.documents import (
 from superinfer.output import Output, OutputOption, console, emit_json, errors, fail
 from superinfer_core.contract.explain import Explanation, explain
 from superinfer_core.contract.inheritance import StoredContract
+from superinfer_core.contract.parse import document_of
 from superinfer_core.contract.problems import ContractInvalid, ContractProblem, ProblemKind
 from superinfer_core.contract.resolution import Resolution
 from superinfer_core.contract.short_form import short_from_contract
@@ -118,7 +118,7 @@ def convert(
     documents: list[dict[str, Any]] = []
     for contract in (contract for source in sources for contract in source.contracts):
         try:
-            documents.append(short_from_contract(contract) if to is Form.SHORT else long_document(contract))
+            documents.append(short_from_contract(contract) if to is Form.SHORT else document_of(contract))
         except ContractInvalid as misfit:
             invalid += misfit.problems
     if invalid:

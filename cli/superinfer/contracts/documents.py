@@ -122,13 +122,6 @@ def file_beside(file: str, namespace: str, name: str) -> Path | None:
     return None
 
 
-def long_document(contract: SLOContract) -> dict[str, Any]:
-    """The contract in the long form, without what nobody stated."""
-    document = contract.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"status"})
-    order = ("apiVersion", "kind", "metadata", "spec")
-    return {key: document[key] for key in order if key in document}
-
-
 def _texts(names: Iterable[str]) -> Iterable[tuple[str, bytes]]:
     for name in names:
         if name == STDIN:

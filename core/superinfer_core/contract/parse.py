@@ -1,9 +1,9 @@
 """A document from a user into an SLOContract: the long form, or the short YAML of the first users.
 
-Promises: `parse_contract` and its kin return a contract or raise `ContractInvalid` listing every problem with
-its field, the value found (cut to 80 characters) and the fix; nothing else is ever raised. Unknown fields are
-errors here, with the closest known field as suggestion, although the models themselves read leniently: a
-typing mistake in a promise must not become no promise. Pure; safe from any thread.
+Promises: `parse_contract` and `parse_pool` return their object or raise `ContractInvalid` listing every
+problem with its field, the value found (cut to 80 characters) and the fix; nothing else is ever raised.
+Unknown fields are errors here, with the closest known field as suggestion, although the models themselves
+read leniently: a typing mistake in a promise must not become no promise. Pure; safe from any thread.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from superinfer_core.api.v1alpha1.chipletpool import CHIPLETPOOL_KIND, ChipletPool
 from superinfer_core.api.v1alpha1.meta import API_VERSION, ApiModel, ObjectMeta
 from superinfer_core.api.v1alpha1.slocontract import SLOCONTRACT_KIND, SLOContract
-from superinfer_core.contract.document import load_document, load_documents, plain_mapping
+from superinfer_core.contract.document import plain_mapping
 from superinfer_core.contract.field_errors import problems_of
 from superinfer_core.contract.inheritance import StoredContract
 from superinfer_core.contract.known_fields import unknown_fields
@@ -46,35 +46,6 @@ def parse_contract(document: Mapping[str, Any]) -> SLOContract:
     if contract is None or problems:
         raise ContractInvalid(tuple(problems))
     return contract
-
-
-def parse_contract_text(text: str | bytes) -> SLOContract:
-    """A contract from YAML or JSON text of either form.
-
-    Raises:
-        ContractInvalid: with everything that is wrong.
-    """
-    return parse_contract(load_document(text))
-
-
-def parse_contracts_text(text: str | bytes) -> tuple[SLOContract, ...]:
-    """Every contract of a text with `---` between them, e.g. a file of a contracts directory.
-
-    Raises:
-        ContractInvalid: fields are prefixed by the number of the document where there are several.
-    """
-    documents = load_documents(text)
-    contracts: list[SLOContract] = []
-    problems: list[FieldProblem] = []
-    for number, document in enumerate(documents, start=1):
-        try:
-            contracts.append(parse_contract(document))
-        except ContractInvalid as invalid:
-            where = f"document {number}: " if len(documents) > 1 else ""
-            problems += [FieldProblem(where + p.field, p.value, p.message, p.fix) for p in invalid.problems]
-    if problems:
-        raise ContractInvalid(tuple(problems))
-    return tuple(contracts)
 
 
 def parse_pool(document: Mapping[str, Any]) -> ChipletPool:
@@ -130,9 +101,9 @@ def stored_from_resource(resource: Mapping[str, Any]) -> StoredContract:
 
 
 def document_of(contract: SLOContract) -> dict[str, Any]:
-    """The contract as a plain document in the long form, without status: what to write to a file."""
-    document: dict[str, Any] = contract.model_dump(mode="json", exclude_none=True, exclude={"status"})
-    return document
+    """The contract in the long form, without status and what nobody stated: what to write to a file."""
+    document = contract.model_dump(mode="json", exclude_none=True, exclude={"status"})
+    return {part: document[part] for part in ("apiVersion", "kind", "metadata", "spec") if part in document}
 
 
 def _strictly(

@@ -20,14 +20,12 @@ class PoolPromises:
         objectives: the tightest of each metric.
         at_once: requests in flight at most over all of them; None where one of them sets no limit.
         requests_per_second: likewise.
-        stated_by: which contract (namespace/serviceID) each of the objectives is from.
     """
 
     contracts: int = 0
     objectives: tuple[Objective, ...] = ()
     at_once: int | None = None
     requests_per_second: float | None = None
-    stated_by: tuple[str, ...] = ()
 
 
 NO_PROMISES = PoolPromises()
@@ -45,17 +43,19 @@ def promises_by_pool(contracts: Iterable[EffectiveContract]) -> dict[str, PoolPr
 def _together(contracts: list[EffectiveContract]) -> PoolPromises:
     concurrency = [one.quota.concurrency for one in contracts]
     rates = [one.quota.requests_per_second for one in contracts]
-    tightest: dict[Metric, tuple[int, float, str]] = {}
-    for one in contracts:
-        for objective in one.objectives:
-            found = (objective.target_ms, -objective.percentile, one.key)
-            if objective.metric not in tightest or found < tightest[objective.metric]:
-                tightest[objective.metric] = found
-    listed = [(metric, *tightest[metric]) for metric in Metric if metric in tightest]
+    tightest: dict[Metric, Objective] = {}
+    for objective in (objective for one in contracts for objective in one.objectives):
+        known = tightest.get(objective.metric)
+        if known is None or _tightness(objective) < _tightness(known):
+            tightest[objective.metric] = objective
     return PoolPromises(
         contracts=len(contracts),
-        objectives=tuple(Objective(metric, -negated, target) for metric, target, negated, _ in listed),
+        objectives=tuple(tightest[metric] for metric in Metric if metric in tightest),
         at_once=None if None in concurrency else sum(one for one in concurrency if one is not None),
         requests_per_second=None if None in rates else sum(one for one in rates if one is not None),
-        stated_by=tuple(key for *_, key in listed),
     )
+
+
+def _tightness(objective: Objective) -> tuple[int, float]:
+    """Less is tighter; of equal targets the one that more requests must meet."""
+    return objective.target_ms, -objective.percentile

@@ -143,16 +143,6 @@ def note_signs(book: HealthBook, signs: Iterable[Signs], now_s: float, damping: 
     return _settle(book, now_s, damping)
 
 
-def next_change_s(book: HealthBook, damping: Damping) -> float | None:
-    """When a fault may be let go if nothing happens; None while none is on its way out."""
-    times = [
-        _over_at(fault) + _hold_s(book, fault, damping)
-        for fault in book.faults
-        if fault.over_s is not None or _heals_by_time(fault)
-    ]
-    return min(times, default=None)
-
-
 def condition_of(
     book: HealthBook, gpu_uuid: str, gi_id: int | None, groups: Mapping[str, str], *, mig: bool = False
 ) -> DeviceCondition:

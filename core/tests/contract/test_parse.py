@@ -4,15 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superinfer_core.api.v1alpha1.slocontract import SLOContract
+from superinfer_core.contract.document import load_document, load_documents
 from superinfer_core.contract.parse import (
     document_of,
     parse_contract,
-    parse_contract_text,
-    parse_contracts_text,
     parse_pool,
     read_contract,
     stored_from_resource,
@@ -79,8 +79,8 @@ def problems_of(document: Any) -> dict[str, FieldProblem]:
     return {problem.field: problem for problem in refused.value.problems}
 
 
-def test_the_design_s_own_contract_is_read_field_by_field() -> None:
-    contract = parse_contract_text(FULL)
+def test_a_contract_with_everything_is_read_field_by_field() -> None:
+    contract = parse_contract(load_document(FULL))
     spec = contract.spec
     assert (contract.name, contract.service_id, contract.metadata.namespace) == (
         "checkout-chat",
@@ -101,13 +101,11 @@ def test_the_design_s_own_contract_is_read_field_by_field() -> None:
 
 
 def test_a_contract_written_out_reads_back_the_same() -> None:
-    contract = parse_contract_text(FULL)
+    contract = parse_contract(load_document(FULL))
     assert parse_contract(document_of(contract)) == contract
 
 
 def test_a_pool_with_everything_is_read() -> None:
-    import yaml
-
     pool = parse_pool(yaml.safe_load(POOL))
     assert pool.spec.chiplet.profile == "3g.71gb"
     assert pool.spec.checkpoint is not None
@@ -135,7 +133,7 @@ def test_a_pool_s_shape_must_make_sense(chiplet: dict[str, Any], says: str) -> N
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_sample_is_a_contract(path: Path) -> None:
-    assert parse_contracts_text(path.read_bytes())
+    assert [parse_contract(document) for document in load_documents(path.read_bytes())]
 
 
 @pytest.mark.parametrize(
@@ -285,12 +283,6 @@ def test_an_unreadable_resource_is_kept_with_its_problems() -> None:
     stored = stored_from_resource(resource)
     assert (stored.object_key, stored.spec, stored.generation) == ("shop/checkout", None, 4)
     assert stored.invalid[0].field == "spec.maxJitterMs"
-
-
-def test_problems_in_a_file_of_several_say_which_document() -> None:
-    text = f"{FULL}\n---\napiVersion: v1\nkind: SLOContract\nmetadata: {{name: a}}\nspec: {{}}\n"
-    with pytest.raises(ContractInvalid, match="document 2: apiVersion"):
-        parse_contracts_text(text)
 
 
 NAMES = [

@@ -13,7 +13,7 @@ def contract(name: str, *objectives: Objective, pool: str | None = "ns/p", **quo
     return EffectiveContract("ns", name, Tier.GOLD, 0, objectives, pool=pool, quota=Quota(**quota))
 
 
-def test_the_tightest_target_of_each_metric_counts_and_is_told_with_its_contract() -> None:
+def test_the_tightest_target_of_each_metric_counts() -> None:
     found = promises_by_pool(
         [
             contract("a", Objective(TTFT, 99, 300), Objective(ITL, 95, 40)),
@@ -21,7 +21,6 @@ def test_the_tightest_target_of_each_metric_counts_and_is_told_with_its_contract
         ]
     )["ns/p"]
     assert found.objectives == (Objective(TTFT, 95, 200), Objective(ITL, 99, 40))
-    assert found.stated_by == ("ns/b", "ns/b")
     assert found.contracts == 2
 
 

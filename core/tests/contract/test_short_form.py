@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from superinfer_core.contract.parse import document_of, parse_contract, parse_contract_text
+from superinfer_core.contract.document import load_document
+from superinfer_core.contract.parse import document_of, parse_contract
 from superinfer_core.contract.problems import ContractInvalid
 from superinfer_core.contract.short_form import short_from_contract
 
@@ -20,7 +21,7 @@ resource_constraints: {min_gpu_count: 2, preferred_gpu_type: NVIDIA-H200, memory
 
 
 def test_the_short_form_means_end_to_end_latency() -> None:
-    assert document_of(parse_contract_text(SHORT)) == {
+    assert document_of(parse_contract(load_document(SHORT))) == {
         "apiVersion": "superinfer.dev/v1alpha1",
         "kind": "SLOContract",
         "metadata": {"name": "med-triage"},

@@ -146,7 +146,6 @@ class Driver:
             nvswitch=nvswitch,
             clique=_clique(handle),
             action=action,
-            ecc_uncorrected=_or(None, nvml.nvmlDeviceGetTotalEccErrors, handle, 1, 0),
             rows_pending=bool(rows and rows[2]),
             rows_failed=bool(rows and rows[3]),
         )

@@ -50,7 +50,6 @@ class GpuReading:
         clique: cluster UUID and clique id of a multi-node fabric; None without one.
         lost: it stopped answering; everything else is from before.
         action: what the driver recommends; None where it cannot say.
-        ecc_uncorrected: since the driver was loaded; None without ECC.
         rows_pending, rows_failed: replacement of memory rows waits for a reset, or failed.
     """
 
@@ -67,7 +66,6 @@ class GpuReading:
     clique: tuple[str, int] | None = None
     lost: bool = False
     action: RecoveryAction | None = None
-    ecc_uncorrected: int | None = None
     rows_pending: bool = False
     rows_failed: bool = False
 
