@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from superinfer.exit_codes import USAGE
+from superinfer_core.doubling import doubled
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Backoff:
 
     def delay_s(self, crashes_in_a_row: int) -> float:
         """Wait after the given number of crashes in a row (at least 1)."""
-        return min(self.most_s, self.first_s * 2.0 ** min(crashes_in_a_row - 1, 16))
+        return doubled(self.first_s, crashes_in_a_row, self.most_s)
 
     def crashes_in_a_row(self, before: int, ran_s: float) -> int:
         """The count after one more crash."""

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from superinfer_core.doubling import doubled
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -18,7 +20,7 @@ class RetryPolicy:
 
     def pause_ms(self, looks: int) -> float:
         """How long to wait after having looked `looks` times in vain (at least 1)."""
-        return min(self.longest_pause_ms, self.first_pause_ms * 2.0 ** min(looks - 1, 16))
+        return doubled(self.first_pause_ms, looks, self.longest_pause_ms)
 
     def gives_up(self, waited_ms: float) -> bool:
         """Whether it has waited long enough."""

@@ -10,6 +10,7 @@ asks for none.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from superinfer_core.doubling import doubled
 from superinfer_core.placement.health import (
     NO_HARM,
     DeviceEvent,
@@ -266,4 +267,4 @@ def _over_at(fault: Fault) -> float:
 
 def _hold_s(book: HealthBook, fault: Fault, damping: Damping) -> float:
     times = next((times for target, times, _ in book.returns if target == fault.target), 1)
-    return float(min(damping.longest_hold_s, damping.hold_s * 2 ** (min(times, 32) - 1)))
+    return doubled(damping.hold_s, times, damping.longest_hold_s)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
+from superinfer_core.doubling import doubled
 from superinfer_core.placement.node import Gpu, HealthState, Node, RecoveryAction, Taint, TaintEffect
 from superinfer_core.placement.outcome import Constraint
 from superinfer_core.placement.snapshot import HoldDown, PlannerSettings
@@ -101,7 +102,7 @@ def next_holds(
         if domain in failing_now:
             continue
         if hold.until == inf:
-            length = min(settings.hold_down_max_s, settings.hold_down_s * 2 ** min(hold.strikes - 1, 30))
+            length = doubled(settings.hold_down_s, hold.strikes, settings.hold_down_max_s)
             after[domain] = HoldDown(hold.failed_at, hold.strikes, now + length)
         elif now < hold.until + settings.flap_window_s:
             after[domain] = hold

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from superinfer_core.doubling import doubled
+
 FIRST_WAIT_S: Final = 5.0
 LONGEST_WAIT_S: Final = 300.0
 
@@ -10,5 +12,4 @@ def growing_wait_s(failures: int) -> float:
     """The wait after so many failures that followed each other; none after none."""
     if failures <= 0:
         return 0.0
-    # A float of seconds must not overflow, however long something fails.
-    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(failures - 1, 16))
+    return doubled(FIRST_WAIT_S, failures, LONGEST_WAIT_S)
