@@ -37,6 +37,7 @@ _PROMETHEUS: Final = [(b"content-type", b"text/plain; version=0.0.4; charset=utf
 _encode: Final = msgspec.json.Encoder().encode
 
 Handler = Callable[[Exchange, str], Awaitable[None]]
+AdministratorsHandler = Callable[[Exchange, str, Asker], Awaitable[None]]
 
 
 class Application:
@@ -52,7 +53,7 @@ class Application:
         keys: Callable[[], KeyRing],
         surroundings: Surroundings,
         reach: Reach,
-        contracts: Handler,
+        contracts: AdministratorsHandler,
     ) -> None:
         self._config = config
         self._completions = completions
@@ -123,8 +124,8 @@ class Application:
             )
         return Asker(key, open_mode=self._open)
 
-    async def administrator(self, exchange: Exchange) -> None:
-        """Let only those through who may read and change contracts.
+    async def administrator(self, exchange: Exchange) -> Asker:
+        """Let only those through who may read and change contracts, of some namespace at least.
 
         Raises:
             Refused: unauthorized or forbidden.
@@ -132,6 +133,7 @@ class Application:
         asker = await self.asker(exchange)
         if not self._open and (asker.key is None or not asker.key.admin):
             raise refused(RefusalCode.FORBIDDEN, "this key may not manage contracts; use an admin key")
+        return asker
 
     async def _elsewhere(self, exchange: Exchange, method: str, path: str) -> None:
         try:
@@ -139,8 +141,7 @@ class Application:
             if handler is not None:
                 await handler(exchange, path)
             elif path == "/v1/contracts" or path.startswith("/v1/contracts/"):
-                await self.administrator(exchange)
-                await self._contracts(exchange, path)
+                await self._contracts(exchange, path, await self.administrator(exchange))
             elif path.startswith("/v1/models/") and method == "GET":
                 await self._model(exchange, path)
             else:

@@ -176,9 +176,9 @@ def test_a_contract_that_is_invalid_is_kept_with_what_is_wrong():
 )
 def test_keys_that_cannot_be_read_are_an_error_that_holds_no_key(data):
     with pytest.raises(ValueError, match=r".+") as caught:
-        key_ring_of({"metadata": {"name": "superinfer-api-keys"}, "data": data})
+        key_ring_of({"metadata": {"name": "superinfer-api-keys"}, "data": data}, home="system")
     assert "secret-in-the-wrong-place" not in str(caught.value)
 
 
 def test_a_secret_without_keys_has_none():
-    assert len(key_ring_of({"metadata": {"name": "superinfer-api-keys"}})) == 0
+    assert len(key_ring_of({"metadata": {"name": "superinfer-api-keys"}}, home="system")) == 0

@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
 
@@ -86,7 +87,7 @@ class ClusterView:
         self._keys = Informer(
             client,
             SECRETS,
-            key_ring_of,
+            partial(key_ring_of, home=self.namespace),
             namespace=self.namespace,
             fields=f"metadata.name={settings.keys_secret}",
         )
@@ -188,8 +189,12 @@ class ClusterView:
             self.in_effect.set()
 
 
-def key_ring_of(document: Mapping[str, Any]) -> KeyRing:
+def key_ring_of(document: Mapping[str, Any], *, home: str) -> KeyRing:
     """The keys of the one Secret; none where it has no such item.
+
+    Args:
+        document: the Secret.
+        home: the namespace of the installation, whose administrators' keys are good for every namespace.
 
     Raises:
         ValueError: they cannot be read; the message never holds any of them.
@@ -197,7 +202,7 @@ def key_ring_of(document: Mapping[str, Any]) -> KeyRing:
     encoded = (document.get("data") or {}).get(API_KEYS_ITEM, "")
     try:
         text = base64.b64decode(encoded, validate=True).decode("utf-8")
-        return read_keys(text, f"Secret {document['metadata']['name']}")
+        return read_keys(text, f"Secret {document['metadata']['name']}", home=home)
     except (KeysInvalid, binascii.Error, UnicodeDecodeError) as error:
         what = str(error) if isinstance(error, KeysInvalid) else type(error).__name__
         raise ValueError(what) from None

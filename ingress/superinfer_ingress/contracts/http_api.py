@@ -1,7 +1,8 @@
 """/v1/contracts: post, put, list, read and delete contracts, with how they are doing.
 
-Whoever calls has been let through as an administrator. Contract errors are 400 with every wrong field named;
-a contract that contradicts others is 409 with both sides and what would settle it.
+Whoever calls has been let through as an administrator of some namespaces; contracts of others are as if they
+were not there. Contract errors are 400 with every wrong field named; a contract that contradicts others is
+409 with both sides and what would settle it.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from superinfer_core.contract.problems import ContractInvalid
 from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.words import shown
 from superinfer_ingress.contracts.accounts import Accounts
-from superinfer_ingress.contracts.selection import DEFAULT_NAMESPACE
+from superinfer_ingress.contracts.selection import DEFAULT_NAMESPACE, Asker
 from superinfer_ingress.contracts.source import FiledContract, NotWritten
 from superinfer_ingress.contracts.store import ContractConflict, ContractStore, OwnedElsewhere
 from superinfer_ingress.http.errors import Refused, refused
@@ -40,8 +41,8 @@ class ContractsApi:
         self._accounts = accounts
         self._clock_ms = clock_ms
 
-    async def handle(self, exchange: Exchange, path: str) -> None:
-        """Serve one request.
+    async def handle(self, exchange: Exchange, path: str, asker: Asker) -> None:
+        """Serve one request of an administrator.
 
         Raises:
             Refused: with a 4xx, for everything a caller can get wrong.
@@ -50,18 +51,18 @@ class ContractsApi:
         rest = path.removeprefix(_ROOT).strip("/")
         if not rest:
             if method == "GET":
-                exchange.json(200, await self._list())
+                exchange.json(200, await self._list(asker))
             elif method == "POST":
-                await self._post(exchange)
+                await self._keep(exchange, await self._posted(exchange), asker)
             else:
                 raise _not_allowed(method, "GET, POST")
             return
         if method == "PUT":
-            await self._put(exchange, rest)
+            await self._put(exchange, rest, asker)
             return
         if method not in ("GET", "DELETE"):
             raise _not_allowed(method, "GET, PUT, DELETE")
-        filed = self._find(rest)
+        filed = self._find(rest, asker)
         if method == "GET":
             exchange.json(200, _encode(self._describe(filed)))
             return
@@ -74,10 +75,7 @@ class ContractsApi:
         deleted = {"object": "contract", "id": filed.stored.service_key, "deleted": True}
         exchange.json(200, _encode(deleted))
 
-    async def _post(self, exchange: Exchange) -> None:
-        await self._keep(exchange, await self._posted(exchange))
-
-    async def _put(self, exchange: Exchange, rest: str) -> None:
+    async def _put(self, exchange: Exchange, rest: str, asker: Asker) -> None:
         """As POST, for the contract the path names; one that is not there yet is made."""
         contract = await self._posted(exchange)
         stored = StoredContract.of(contract, namespace=DEFAULT_NAMESPACE)
@@ -85,7 +83,7 @@ class ContractsApi:
         if asked not in (stored.service_key, stored.object_key):
             message = f"the document is contract {stored.service_key}, the path says {shown(asked)}"
             raise refused(RefusalCode.INVALID_REQUEST, f"{message}; make them the same", "name")
-        await self._keep(exchange, contract)
+        await self._keep(exchange, contract, asker)
 
     async def _posted(self, exchange: Exchange) -> SLOContract:
         raw = await exchange.body()
@@ -95,8 +93,11 @@ class ContractsApi:
             first = invalid.problems[0]
             raise refused(RefusalCode.INVALID_REQUEST, str(invalid), first.field) from None
 
-    async def _keep(self, exchange: Exchange, contract: SLOContract) -> None:
+    async def _keep(self, exchange: Exchange, contract: SLOContract, asker: Asker) -> None:
         stored = StoredContract.of(contract, namespace=DEFAULT_NAMESPACE)
+        if not asker.administers(stored.namespace):
+            message = f"this key may not manage contracts of namespace {shown(stored.namespace)}"
+            raise refused(RefusalCode.FORBIDDEN, f"{message}; use an admin key of that namespace")
         # What is kept is the long form, whatever was posted.
         kept = contract.model_dump(mode="json", by_alias=True, exclude_none=True)
         try:
@@ -112,10 +113,10 @@ class ContractsApi:
             raise _not_written(error) from None
         exchange.json(201 if is_new else 200, _encode(self._describe(filed)))
 
-    def _find(self, rest: str) -> FiledContract:
+    def _find(self, rest: str, asker: Asker) -> FiledContract:
         key = rest if "/" in rest else f"{DEFAULT_NAMESPACE}/{rest}"
         filed = self._store.find(key)
-        if filed is None:
+        if filed is None or not asker.administers(filed.stored.namespace):
             raise refused(
                 RefusalCode.UNKNOWN_CONTRACT,
                 f"there is no contract {shown(key)}; GET {_ROOT} lists those there are",
@@ -123,13 +124,14 @@ class ContractsApi:
             )
         return filed
 
-    async def _list(self) -> bytes:
-        """All of them, a few at a time: thousands of contracts must not hold up the streams here."""
+    async def _list(self, asker: Asker) -> bytes:
+        """All the asker may manage, a few at a time: thousands must not hold up the streams here."""
         pieces: list[bytes] = []
         for number, filed in enumerate(tuple(self._store.all())):
             if number % _LISTED_PER_TURN == _LISTED_PER_TURN - 1:
                 await asyncio.sleep(0)
-            pieces.append(_encode(self._describe(filed)))
+            if asker.administers(filed.stored.namespace):
+                pieces.append(_encode(self._describe(filed)))
         problems = _encode([asdict(problem) for problem in self._store.problems])
         return b'{"object":"list","data":[%b],"problems":%b}' % (b",".join(pieces), problems)
 

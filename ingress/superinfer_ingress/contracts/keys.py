@@ -15,7 +15,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -46,12 +46,27 @@ class ApiKey:
         namespaces: whose contracts its bare contract ids mean.
         secret: name of the Secret it belongs to (a contract's apiKeySecretRef), or None.
         admin: may read and change contracts.
+        admin_of: of these namespaces alone; None for every one.
     """
 
     name: str
     namespaces: tuple[str, ...]
     secret: str | None
     admin: bool
+    admin_of: frozenset[str] | None = None
+
+    def administers(self, namespace: str) -> bool:
+        """Whether it may read and change the contracts of a namespace."""
+        return self.admin and (self.admin_of is None or namespace in self.admin_of)
+
+    def confined(self, home: str) -> "ApiKey":
+        """The same in a cluster, where anybody may call a key of the own namespace an administrator's.
+
+        Only keys of `home`, the namespace of the installation, are administrators' of every namespace.
+        """
+        if not self.admin or home in self.namespaces:
+            return self
+        return replace(self, admin_of=frozenset(self.namespaces))
 
 
 class _Entry(BaseModel):
@@ -95,11 +110,15 @@ class _File(BaseModel):
 class KeyRing:
     """The known keys. Replaced as a whole when the file changes; safe to read at any time."""
 
-    def __init__(self, entries: tuple[_Entry, ...] = ()) -> None:
-        self._by_digest = {bytes.fromhex(e.sha256): e.api_key for e in entries if e.sha256 is not None}
+    def __init__(self, entries: tuple[_Entry, ...] = (), home: str | None = None) -> None:
+        self._home = home
+        self._by_digest = {bytes.fromhex(e.sha256): self._key(e) for e in entries if e.sha256 is not None}
         self._slow = {e.id: e for e in entries if e.scrypt is not None}
         self._remembered: dict[bytes, ApiKey] = {}
         self._one_at_a_time = asyncio.Lock()
+
+    def _key(self, entry: _Entry) -> ApiKey:
+        return entry.api_key if self._home is None else entry.api_key.confined(self._home)
 
     def __len__(self) -> int:
         """How many keys are known."""
@@ -126,8 +145,8 @@ class KeyRing:
             return None
         if len(self._remembered) >= _REMEMBERED:
             self._remembered.clear()
-        self._remembered[digest] = entry.api_key
-        return entry.api_key
+        self._remembered[digest] = self._key(entry)
+        return self._remembered[digest]
 
 
 def load_keys(path: Path) -> KeyRing:
@@ -139,13 +158,18 @@ def load_keys(path: Path) -> KeyRing:
     return read_keys(_text_of(path), str(path))
 
 
-def read_keys(text: str, where: str) -> KeyRing:
-    """The keys of a document; `where` it is from is named in errors.
+def read_keys(text: str, where: str, *, home: str | None = None) -> KeyRing:
+    """The keys of a document.
+
+    Args:
+        text: the document.
+        where: it is from, named in errors.
+        home: in a cluster, the namespace of the installation; see `ApiKey.confined`.
 
     Raises:
         KeysInvalid: it is no YAML, or an entry is wrong.
     """
-    return KeyRing(_entries(text, where))
+    return KeyRing(_entries(text, where), home)
 
 
 def _entries(text: str, where: str) -> tuple[_Entry, ...]:

@@ -51,6 +51,10 @@ class Asker:
     key: ApiKey | None
     open_mode: bool
 
+    def administers(self, namespace: str) -> bool:
+        """Whether this asker may read and change the contracts of a namespace."""
+        return self.open_mode or (self.key is not None and self.key.administers(namespace))
+
     def may_use(self, contract: EffectiveContract) -> bool:
         """Whether the contract serves this asker."""
         if self.open_mode:
@@ -71,9 +75,10 @@ def visible_pools(
 ) -> frozenset[str] | None:
     """Pools an asker may know of: those its namespaces or contracts may use; None for every pool.
 
-    One machine has no pools to tell apart (`pools` is None), and an administrator sees everything.
+    One machine has no pools to tell apart (`pools` is None), and an administrator of all sees everything.
     """
-    if pools is None or asker.open_mode or (asker.key is not None and asker.key.admin):
+    key = asker.key
+    if pools is None or asker.open_mode or (key is not None and key.admin and key.admin_of is None):
         return None
     namespaces = asker.key.namespaces if asker.key is not None else ()
     own = {pool.key for pool in pools if any(pool.serves(namespace) for namespace in namespaces)}

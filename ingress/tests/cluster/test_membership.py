@@ -37,7 +37,8 @@ def test_a_key_sees_the_models_of_its_own_pools_only(world, kit, cluster_kit):
     for pool in ("ours", "theirs"):
         world.pool(pool, allowedNamespaces=[world.shop] if pool == "ours" else [])
         world.executor(pool)
-    world.keys(world.key("shop's", namespaces=[world.shop]), world.key("everybody's", name="a", admin=True))
+    everybody = world.key("everybody's", name="a", admin=True, namespaces=[world.release])
+    world.keys(world.key("shop's", namespaces=[world.shop]), everybody)
     ingress = world.ingress(auth="Required")
 
     def pools(key):
@@ -51,6 +52,37 @@ def test_a_key_sees_the_models_of_its_own_pools_only(world, kit, cluster_kit):
     kit.until(lambda: ingress.client.get("/v1/models", headers=bearer("stranger's")).status_code == 200, "it")
     assert pools("stranger's") == set()
     assert ingress.client.get("/v1/models/stub", headers=bearer("stranger's")).status_code == 404
+
+
+def test_an_administrator_manages_the_contracts_of_its_own_namespace_only(world, kit):
+    """Whoever may create a Secret may call its keys an administrator's: that opens no other contracts."""
+    world.pool(allowedNamespaces=[world.shop])
+    world.contract("theirs")
+    world.contract("own", namespace=world.shop)
+    installers = world.key("installer's", name="a", admin=True, namespaces=[world.release])
+    world.keys(world.key("shop's", admin=True, namespaces=[world.shop]), installers)
+    ingress = world.ingress(auth="Required")
+    client, theirs, own = ingress.client, f"{world.namespace}/theirs", f"{world.shop}/own"
+
+    def listed(key):
+        answer = client.get("/v1/contracts", headers=bearer(key))
+        return {one["id"] for one in answer.json()["data"]} if answer.status_code == 200 else None
+
+    kit.until(lambda: listed("installer's") == {theirs, own}, "both contracts")
+    assert listed("shop's") == {own}
+    document = kit.contract("theirs", namespace=world.namespace)
+    for answer, want in (
+        (client.get(f"/v1/contracts/{theirs}", headers=bearer("shop's")), 404),
+        (client.delete(f"/v1/contracts/{theirs}", headers=bearer("shop's")), 404),
+        (client.post("/v1/contracts", json=document, headers=bearer("shop's")), 403),
+        (client.put(f"/v1/contracts/{theirs}", json=document, headers=bearer("shop's")), 403),
+    ):
+        assert answer.status_code == want, answer.text
+    new = client.post(
+        "/v1/contracts", json=kit.contract("new", namespace=world.shop), headers=bearer("shop's")
+    )
+    assert new.status_code == 201, new.text
+    assert client.get(f"/v1/contracts/{theirs}", headers=bearer("installer's")).status_code == 200
 
 
 def test_best_effort_runs_only_where_the_key_may(world, kit, cluster_kit):
