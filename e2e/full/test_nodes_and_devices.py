@@ -63,6 +63,28 @@ def test_cordoned_node_gets_nothing_new(door: Door, settled: str, gold: str) -> 
     assert traffic.failures() == []
 
 
+def test_drained_node_is_left_without_a_broken_stream(door: Door, settled: str, gold: str) -> None:
+    """`kubectl drain` under load: executors go one at a time, their streams go on, the node is empty."""
+    node = next(node_of(pod) for pod in _living() if node_of(pod) != release.door_node())
+    traffic = Traffic(door, model=POOL, contract=f"{SHOP}/{gold}", clients=3, max_tokens=40)
+    try:
+        with traffic.running():
+            until(lambda: traffic.count(Outcome.SERVED), lambda n: n >= 3, within_s=60, what="it serves")
+            how = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s")
+            kubectl("drain", node, *how, timeout_s=200)
+            until(
+                _living,
+                lambda seen: len(seen) == 3 and all(node_of(pod) not in ("", node) for pod in seen),
+                within_s=120,
+                what=f"three executors, none on the drained {node}",
+            )
+            until_ready(POOL, SHOP, executors=3)
+    finally:
+        kubectl("uncordon", node)
+    assert traffic.failures() == []
+    assert not traffic.codes()
+
+
 def test_unhealthy_device_is_left(door: Door, settled: str, gold: str) -> None:
     """A MOCK device turns unhealthy: its executor moves elsewhere; recovery causes no thrash."""
     victim = _living()[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from e2e.conftest import LAB, SHOP, until_contract, until_ready
 from e2e.harness import release, samples
-from e2e.harness.objects import Object, apply, get, pods_of, until
+from e2e.harness.objects import Object, apply, get, kubectl, pods_of, until
 from e2e.harness.traffic import Door, Outcome, Traffic, ask
 
 POOL = "stubs"
@@ -39,6 +39,32 @@ def test_pool_upgraded_under_load(door: Door, stubs: str, gold: str) -> None:
     assert traffic.failures() == []
     assert not traffic.codes()
     assert get("chippool", POOL, SHOP)["status"]["updatedReplicas"] == 3
+
+
+def test_operator_killed_in_the_middle_of_a_rollout(door: Door, stubs: str, gold: str) -> None:
+    """The operator is killed between the first new executor and the last: the next one finishes it."""
+    until_ready(POOL, SHOP, executors=3)
+    old = {pod["metadata"]["labels"]["superinfer.dev/revision"] for pod in _pods()}
+
+    def new() -> list[Object]:
+        return [pod for pod in _pods() if pod["metadata"]["labels"]["superinfer.dev/revision"] not in old]
+
+    traffic = Traffic(door, model=POOL, contract=f"{SHOP}/{gold}", clients=3, max_tokens=40)
+    with traffic.running():
+        apply(samples.stub_pool(POOL, SHOP, replicas=3, step_ms=17.0))
+        until(new, lambda seen: 0 < len(seen) < 3, within_s=60, what="the rollout has begun", every_s=0.2)
+        for pod in release.pods("operator"):
+            where = ("--namespace", release.NAMESPACE, "--grace-period=0", "--force")
+            kubectl("delete", "pod", pod["metadata"]["name"], *where)
+        until(
+            lambda: (len(new()), len(_pods())),
+            lambda seen: seen == (3, 3),
+            within_s=300,
+            what="every executor is of the new revision, and none of the old is left",
+        )
+        until_ready(POOL, SHOP, executors=3)
+    assert traffic.failures() == []
+    assert not traffic.codes()
 
 
 def test_helm_upgrade_under_load(door: Door, stubs: str, gold: str) -> None:
