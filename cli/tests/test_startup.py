@@ -1,5 +1,10 @@
 """A start in words: what is being waited for and how far it is, and where the time went."""
 
+import io
+
+from rich.console import Console
+
+from superinfer.serving.console import PlainProgress
 from superinfer.serving.process import EventKind, ProcessEvent
 from superinfer.serving.startup import StartUp
 
@@ -94,3 +99,13 @@ def test_a_start_after_a_crash_counts_anew() -> None:
     clock.now_s += 4
     startup.event(ProcessEvent("executor-0", EventKind.READY))
     assert startup.summary() == "Up after 17 s: starting Python 4 s"
+
+
+def test_what_a_process_and_its_supervisor_both_say_is_said_once() -> None:
+    written = io.StringIO()
+    progress = PlainProgress(Console(file=written, width=100))
+    progress.event(ProcessEvent("executor-0", EventKind.PROGRESS, "stopped"))
+    progress.event(ProcessEvent("executor-0", EventKind.STOPPED))
+    progress.event(ProcessEvent("executor-0", EventKind.CRASHED, "killed by SIGKILL"))
+    lines = [line.split("] ")[1] for line in written.getvalue().splitlines()]
+    assert lines == ["executor-0 stopped", "executor-0 crashed: killed by SIGKILL"]

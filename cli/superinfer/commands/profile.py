@@ -22,6 +22,7 @@ from superinfer.serving.models import KNOWN, model_directory, stopped_while_prep
 from superinfer.serving.options import CannotServe, ServeOptions
 from superinfer.serving.plan import engine_plan, engine_socket
 from superinfer.serving.session import StartFailed, start_failure
+from superinfer.serving.startup import StartUp
 from superinfer.serving.supervisor import Supervisor
 
 HELP = """Measure how long steps of a model take here, and write the profile predictions start from.
@@ -124,7 +125,7 @@ async def measure_here(
 async def _own_engine(options: ServeOptions, progress: Progress) -> AsyncIterator[Path]:
     with tempfile.TemporaryDirectory(prefix="superinfer-profile-", ignore_cleanup_errors=True) as scratch:
         spec = engine_plan(options, run_dir=Path(scratch), environment=os.environ)
-        supervisor = Supervisor([spec], progress.event)
+        supervisor = Supervisor([spec], StartUp(progress).event)
         supervisor.start()
         try:
             if not await supervisor.wait_ready():

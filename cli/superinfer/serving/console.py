@@ -16,7 +16,7 @@ _WORDS = {
     EventKind.READY: "ready",
     EventKind.STOPPING: "stopping",
     EventKind.STOPPED: "stopped",
-    EventKind.CRASHED: "crashed",
+    EventKind.CRASHED: "crashed:",
     EventKind.GAVE_UP: "does not start:",
 }
 _TROUBLE = frozenset({EventKind.CRASHED, EventKind.GAVE_UP})
@@ -79,11 +79,15 @@ class PlainProgress:
         self._console = console
         self._began = time.monotonic()
         self._last_step = ("", float("-inf"))
+        self._last_event = ""
 
     def event(self, event: ProcessEvent) -> None:
         """One line."""
         word = _WORDS.get(event.kind, "")
-        self._line(" ".join(part for part in (event.name, word, event.detail) if part))
+        text = " ".join(part for part in (event.name, word, event.detail) if part)
+        if text != self._last_event:  # a process and its supervisor may both say that it has stopped
+            self._last_event = text
+            self._line(text)
 
     def step(self, text: str) -> None:
         """One line, unless it was said just now."""
