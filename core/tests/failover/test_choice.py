@@ -38,12 +38,25 @@ AWAY = Candidate("away", available_in_ms=inf)
             id="not where it just failed",
         ),
         pytest.param([Candidate("a", suspect=True)], inf, "a", id="where it just failed, if nowhere else"),
+        pytest.param(
+            [Candidate("a", on_trial=True), Candidate("b", backlog_ms=9000)],
+            inf,
+            "b",
+            id="not where one is tried that may bring it down",
+        ),
+        pytest.param([Candidate("a", on_trial=True)], inf, "a", id="there, if nowhere else"),
     ],
 )
 def test_choice(candidates, remaining_ms, expected):
     chosen = choose(candidates, remaining_ms)
     assert (chosen.executor if chosen else None) == expected
     assert choose(reversed(candidates), remaining_ms) == chosen
+
+
+def test_who_is_to_be_tried_alone_waits_for_the_trial_of_another():
+    tries, other = Candidate("a", on_trial=True), Candidate("b", backlog_ms=9000)
+    assert choose([tries], alone=True) is None
+    assert choose([tries, other], alone=True) == other
 
 
 @pytest.mark.parametrize(
