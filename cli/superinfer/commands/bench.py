@@ -87,7 +87,14 @@ def bench(
         shares = dict(_share(entry) for entry in contract or [""])
         served_model = model or _first_model(url, headers)
         client = LoadClient(url, headers=headers)
-    except (OSError, UnicodeDecodeError, TraceInvalid, ValueError, httpx.HTTPError) as problem:
+    except (
+        OSError,
+        UnicodeDecodeError,
+        TraceInvalid,
+        ValueError,
+        httpx.HTTPError,
+        httpx.InvalidURL,
+    ) as problem:
         fail(str(problem) or type(problem).__name__, code=exit_codes.USAGE)
     limits = (max_prompt, max_answer, speed)
     jobs = _jobs(rows, shares, limits, ttft_ms=ttft_ms, itl_ms=itl_ms, seed=seed)

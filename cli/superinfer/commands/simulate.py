@@ -4,6 +4,7 @@ The simulation is deterministic: the same trace, seed and profile give the same 
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +14,8 @@ import typer
 
 from superinfer.exit_codes import USAGE
 from superinfer.numbers import finite
-from superinfer.output import Output, OutputOption, console, emit_json, fail
+from superinfer.output import Output, OutputOption, console, emit_json, errors, fail
+from superinfer.serving.console import Progress, progress_on
 from superinfer.simulation.engine import EngineLimits
 from superinfer.simulation.fleet import FleetSettings
 from superinfer.simulation.parallel import simulate_fleet
@@ -43,6 +45,8 @@ Examples:
 Exit codes:
   0  simulated
   2  wrong option: no such trace, profile or policy file"""
+
+SAID_EVERY_S = 1.0
 
 
 class Policy(StrEnum):
@@ -102,7 +106,12 @@ def simulate(
         factor=1.0 + 1.5 * noise,
         seed=seed,
     )
-    result = simulate_fleet(_jobs(rows, model, seed, scale), chosen, settings, processes)
+    progress = progress_on(errors)
+    try:
+        told = _arrivals(progress, len(rows))
+        result = simulate_fleet(_jobs(rows, model, seed, scale), chosen, settings, processes, told)
+    finally:
+        progress.done()
     took = time.perf_counter() - began
     result = {
         "policy": policy.value,
@@ -117,6 +126,20 @@ def simulate(
         emit_json(result)
     else:
         _print(result)
+
+
+def _arrivals(progress: Progress, count: int) -> Callable[[int], None]:
+    """Says now and then how far a simulation is that takes longer than somebody waits without a word."""
+    said_s = time.monotonic()
+
+    def told(arrived: int) -> None:
+        nonlocal said_s
+        now_s = time.monotonic()
+        if now_s - said_s >= SAID_EVERY_S:
+            said_s = now_s
+            progress.step(f"simulating: {arrived} of {count} requests have arrived")
+
+    return told
 
 
 def saturation_rps(jobs: list[Any], model: StepModel, limits: EngineLimits) -> float:

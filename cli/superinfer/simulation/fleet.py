@@ -5,6 +5,7 @@ at most one more asked, then the request is refused.
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -106,8 +107,8 @@ class Fleet:
         self.now = 0.0
         self.by_order = policy.order is Order.SLACK
 
-    def run(self) -> Run:
-        """Serve every job."""
+    def run(self, told: Callable[[int], None] | None = None) -> Run:
+        """Serve every job; `told` hears how many have arrived."""
         jobs = sorted(self.jobs, key=lambda j: (j.arrived_ms, j.request_id))
         i, n = 0, len(jobs)
         while i < n or self.events:
@@ -121,6 +122,8 @@ class Fleet:
                 while i < n and jobs[i].arrived_ms <= self.now:
                     touched |= self._arrive(jobs[i])
                     i += 1
+                if told is not None:
+                    told(i)
                 for e in sorted(touched):
                     if not self.busy[e]:
                         self._start(e)

@@ -4,6 +4,7 @@ Promise: deterministic for a seed and a number of groups. Requests are dealt to 
 front balancer does; routing among the executors of one group is the ingress' own.
 """
 
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -15,12 +16,16 @@ from superinfer_core.scheduling.policy import SchedulingPolicy
 
 
 def simulate_fleet(
-    jobs: list[Job], policy: SchedulingPolicy, settings: FleetSettings, processes: int
+    jobs: list[Job],
+    policy: SchedulingPolicy,
+    settings: FleetSettings,
+    processes: int,
+    told: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Figures of the whole fleet; see summary.py."""
+    """Figures of the whole fleet; see summary.py. `told` hears how many have arrived, in one process."""
     groups = max(1, min(processes, settings.executors))
     if groups == 1:
-        return summarise([_one(jobs, policy, settings)])
+        return summarise([Fleet(jobs, policy, settings).run(told)])
     parts = []
     for g in range(groups):
         share = settings.executors // groups + (g < settings.executors % groups)

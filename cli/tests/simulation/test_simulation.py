@@ -141,3 +141,11 @@ def test_the_command_answers_programs_and_people() -> None:
     people = runner.invoke(app, asked)
     assert "of admitted" in people.stdout
     assert runner.invoke(app, ["simulate", "--trace", "/nowhere.csv"]).exit_code == 2
+
+
+def test_a_simulation_says_how_far_it_is() -> None:
+    heard: list[int] = []
+    work = jobs(40)
+    Fleet(work, SchedulingPolicy(), FleetSettings(truth=MODEL)).run(heard.append)
+    assert heard == sorted(heard)
+    assert heard[-1] == len(work)
