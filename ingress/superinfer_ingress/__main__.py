@@ -13,6 +13,7 @@ from superinfer_ingress.assembly import Ingress
 from superinfer_ingress.config import ConfigInvalid, load_config
 from superinfer_ingress.contracts.keys import KeysInvalid, add_key, new_key
 from superinfer_kube.errors import KubeConfigError
+from superinfer_proto.processes import spare_from_collection
 
 EXIT_OK, EXIT_USAGE = 0, 2
 
@@ -41,6 +42,7 @@ async def _run(path: Path) -> None:
 
 
 def _announce(port: int) -> None:
+    spare_from_collection()
     sys.stdout.write(json.dumps({"event": "ready", "port": port}) + "\n")
     sys.stdout.flush()
 

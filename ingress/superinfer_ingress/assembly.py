@@ -1,7 +1,6 @@
 """Puts one ingress together and runs it: the only place that knows every part."""
 
 import asyncio
-import json
 import os
 import sys
 import time
@@ -9,6 +8,8 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from superinfer_core.contract.resolution import Resolution
 from superinfer_core.failover.blame import BlamePolicy
@@ -34,6 +35,8 @@ from superinfer_ingress.small_file import read_small_bytes
 from superinfer_ingress.surroundings import Followers, LocalFiles, Surroundings
 
 _VERSION: Final = version("superinfer-ingress")
+_encode: Final = msgspec.json.Encoder().encode
+"""One line a request: the json module took ten times as long (8.6 us)."""
 
 
 def _monotonic_ms() -> float:
@@ -163,7 +166,7 @@ class Ingress:
             as_json = self._config.access_log == "Json"
             self._access.add(access_line(record, as_json=as_json, unix_s=time.time()))
         if self._requests is not None:
-            self._requests.add(json.dumps(record.as_json(), separators=(",", ":")))
+            self._requests.add(_encode(record.as_json()).decode())
 
 
 def _own_name(config: Config) -> str:

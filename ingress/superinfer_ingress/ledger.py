@@ -130,7 +130,11 @@ class RequestLedger:
         ledger.tokens = have + count
         ledger.group_ends.append(have + count)
         if ledger.token_ids is not None:
-            ledger.token_ids.extend(token_ids)
+            if count == 1:
+                # Nearly every output is one token, and `extend` makes an iterator over protobuf's container.
+                ledger.token_ids.append(token_ids[0])
+            else:
+                ledger.token_ids.extend(token_ids)
             budget = self._budget
             budget.held_tokens += count
             if budget.held_tokens > budget.limit_tokens:

@@ -16,7 +16,7 @@ from superinfer_ingress.contracts.accounts import Account, Accounts
 from superinfer_ingress.executors.fleet import Fleet
 from superinfer_ingress.interruption import Cause
 from superinfer_ingress.ledger import LedgerBudget
-from superinfer_ingress.record import Record
+from superinfer_ingress.record import Record, Served
 from superinfer_proto.v1 import engine_pb2
 
 _OTHER: Final = "other"
@@ -31,9 +31,10 @@ _RATIO: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0, 10.0)
 class _ContractMetrics:
     """The children of one contract label, looked up once."""
 
-    __slots__ = ("e2e", "itl", "predicted_e2e", "predicted_ttft", "slack", "ttft")
+    __slots__ = ("e2e", "itl", "kept", "predicted_e2e", "predicted_ttft", "slack", "ttft")
 
     def __init__(self, families: "Metrics", label: str) -> None:
+        self.kept = families.kept.labels(label)
         self.ttft = families.ttft.labels(label)
         self.itl = families.itl.labels(label)
         self.e2e = families.e2e.labels(label)
@@ -145,6 +146,7 @@ class Metrics:
         self._cap = contract_cap
         self._labels: dict[str, str] = {}
         self._children: dict[str, _ContractMetrics] = {}
+        self._outcomes: dict[tuple[str, Served], Counter] = {}
 
     def watch(
         self, accounts: Accounts, fleet: Fleet, ledgers: LedgerBudget, clock_ms: Callable[[], float]
@@ -171,8 +173,9 @@ class Metrics:
         elif record.code is not None:
             self.refusals.labels(label, record.code.value).inc()
         else:
-            self.requests.labels(label, record.served.value).inc()
-        self.preemptions.inc(record.preempted)
+            self._served(label, record.served).inc()
+        if record.preempted:
+            self.preemptions.inc(record.preempted)
         self.prompt_tokens.inc(record.prompt_tokens)
         self.output_tokens.inc(record.output_tokens)
         if record.resumes:
@@ -180,14 +183,22 @@ class Metrics:
             for resume in record.resumes:
                 if resume.gap_ms is not None:
                     self.resume_gap.labels(resume.cause.value).observe(resume.gap_ms)
-        if record.kept:
-            self.kept.labels(label).inc()
-        if not record.admitted:
+        if not record.admitted and not record.kept:
             return
         children = self._children.get(label)
         if children is None:
             children = self._children[label] = _ContractMetrics(self, label)
-        _observe_latencies(children, record)
+        if record.kept:
+            children.kept.inc()
+        if record.admitted:
+            _observe_latencies(children, record)
+
+    def _served(self, label: str, served: Served) -> Counter:
+        """The child of one way of being served; looking one up is dearer than counting with it."""
+        child = self._outcomes.get((label, served))
+        if child is None:
+            child = self._outcomes[label, served] = self.requests.labels(label, served.value)
+        return child
 
     def resumed(self, cause: Cause, outcome: str) -> None:
         """Count what became of a request that was cut: resumed, restarted, or a refusal code."""

@@ -13,8 +13,8 @@ Concurrency: the event loop.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import cast
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
 
 from typing_extensions import override
 
@@ -27,13 +27,13 @@ class Door:
     Args:
         method: the method that is served here.
         serve: serves one call of it to its end.
-        behind: path of the Unix socket gRPC listens on.
     """
 
-    def __init__(self, method: str, serve: Callable[[ServedCall], Awaitable[None]], behind: str) -> None:
+    def __init__(self, method: str, serve: Callable[[ServedCall], Coroutine[Any, Any, None]]) -> None:
         self.method = method
         self.serve = serve
-        self.behind = behind
+        self.behind = ""
+        """Path of the Unix socket gRPC listens on; until it is set, nobody else is let in."""
         self.port = 0
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -58,13 +58,9 @@ class Door:
         if self._server is not None:
             self._server.close()
 
-    def run(self, work: Awaitable[None]) -> None:
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something for one visitor on a task of its own."""
-
-        async def running() -> None:
-            await work
-
-        task = asyncio.create_task(running())
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -133,11 +129,13 @@ class _Pipe(asyncio.Protocol):
     @override
     def pause_writing(self) -> None:
         # Our own side does not read: the other one has nowhere to go with what it says.
-        self._other.pause_reading()
+        if not self._other.is_closing():
+            self._other.pause_reading()
 
     @override
     def resume_writing(self) -> None:
-        self._other.resume_reading()
+        if not self._other.is_closing():
+            self._other.resume_reading()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:

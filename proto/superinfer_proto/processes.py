@@ -1,9 +1,10 @@
-"""Whether another process of this machine is ending, by what Linux says of it.
+"""Processes: whether another one of this machine is ending, and what a long-lived one spares itself.
 
 A death is told (to the parent, to whoever holds a pidfd, by closed sockets) only after the kernel has freed
 the memory of the process, which takes a second and more for an engine. That it ends is to be seen at once.
 """
 
+import gc
 import os
 from typing import Final
 
@@ -28,3 +29,13 @@ def is_ending(pid: int) -> bool:
         return figures[0][0] in _OVER or bool(int(figures[_FLAGS]) & _EXITING)
     except (OSError, ValueError, IndexError):
         return False
+
+
+def spare_from_collection() -> None:
+    """Take what exists now out of every later garbage collection; called once a process is up.
+
+    Modules, classes and descriptors are some fifty thousand objects that never become garbage, and a full
+    collection looked at them all: 25 to 37 ms in which no token moved. After this it takes well below one.
+    """
+    gc.collect()
+    gc.freeze()

@@ -14,6 +14,7 @@ import uvloop
 from superinfer_core.prediction.profile import Profile, ProfileInvalid
 from superinfer_core.scheduling.policy import PolicyInvalid, SchedulingPolicy
 from superinfer_core.small_input import small_input
+from superinfer_proto.processes import spare_from_collection
 from superinfer_sidecar.planner import Planner
 from superinfer_sidecar.service import Sidecar
 from superinfer_sidecar.settings import SidecarSettings, parse_settings
@@ -68,6 +69,7 @@ async def _run(settings: SidecarSettings, planner: Planner) -> int:
     except OSError as error:
         sys.stderr.write(f"superinfer_sidecar: {error}\n")
         return EXIT_USAGE
+    spare_from_collection()
     ready = {"event": "ready", "executor": settings.executor_name, "port": sidecar.port}
     if settings.metrics_port >= 0:
         ready["metrics_port"] = sidecar.metrics_port

@@ -7,7 +7,6 @@ NOT_SERVING until one serves, and again while it is gone or the sidecar drains.
 import asyncio
 import contextlib
 import logging
-import tempfile
 import time
 from typing import Any, Final
 
@@ -81,7 +80,6 @@ class Sidecar:
         self._health = health.aio.HealthServicer()
         self._server: Any = None
         self._door: Door | None = None
-        self._behind: tempfile.TemporaryDirectory[str] | None = None
         self._pages: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._watch = EngineWatch(settings.hang, every_ms=REPORT_EVERY_MS, starvation=Starvation)
@@ -125,12 +123,14 @@ class Sidecar:
         if certificates is not None:
             self.port = server.add_secure_port(listen, certificates.server_credentials())
         elif self.peers.lets_in_anyone(listen):
-            folder = self._behind = tempfile.TemporaryDirectory(prefix="superinfer-sidecar-")
-            behind = f"{folder.name}/grpc.sock"
-            server.add_insecure_port(f"unix:{behind}")
-            self._door = Door(_SERVE, self._serve_direct, behind)
-            await self._door.open(listen)
-            self.port = self._door.port
+            door = self._door = Door(_SERVE, self._serve_direct)
+            await door.open(listen)
+            self.port = door.port
+            # Named after the address, which is ours alone; one that a killed sidecar left is replaced.
+            path = listen.removeprefix("unix:").removeprefix("//")
+            beside = path if listen.startswith("unix:") else f"{self._settings.engine_socket}.{door.port}"
+            door.behind = f"{beside}.grpc"
+            server.add_insecure_port(f"unix:{door.behind}")
         else:
             self.port = server.add_insecure_port(listen)
         await server.start()
@@ -158,8 +158,6 @@ class Sidecar:
         if self._door is not None:
             self._door.close()
         await self._server.stop(grace=0.2)
-        if self._behind is not None:
-            self._behind.cleanup()
         if self._pages is not None:
             self._pages.close()
         for task in self._tasks:
