@@ -333,3 +333,13 @@ def test_what_is_generated_from_the_chart_is_up_to_date(chart: Chart, script: st
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_node_that_is_short_of_cpu_ends_nothing_that_serves(chart: Chart) -> None:
+    """A late answer is no death: a container that is ended takes its streams with it."""
+    for name in ("superinfer-ingress", "superinfer-operator"):
+        deployment = chart.render().one("Deployment", name)
+        (only,) = deployment["spec"]["template"]["spec"]["containers"]
+        probe = only["livenessProbe"]
+        assert probe["timeoutSeconds"] >= 10, name
+        assert probe["periodSeconds"] * probe["failureThreshold"] >= 60, name

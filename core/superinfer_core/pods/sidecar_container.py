@@ -48,8 +48,9 @@ def sidecar_container(pool: ChipletPool, given: GivenFiles, settings: PodSetting
             _port(labels.SIDECAR_GRPC_PORT_NAME, labels.SIDECAR_GRPC_PORT),
             _port(labels.METRICS_PORT_NAME, labels.METRICS_PORT),
         ],
-        "readinessProbe": _probe("/readyz", period_s=2, failures=2),
-        "livenessProbe": _probe("/livez", period_s=10, failures=3),
+        "readinessProbe": _probe("/readyz", period_s=2, failures=2, timeout_s=2),
+        # A node that is short of CPU answers late; ending what runs would only make it worse.
+        "livenessProbe": _probe("/livez", period_s=10, failures=6, timeout_s=10),
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
         "securityContext": restricted(),
         "volumeMounts": mounts,
@@ -94,10 +95,10 @@ def _port(name: str, number: int) -> dict[str, Any]:
     return {"name": name, "containerPort": number, "protocol": "TCP"}
 
 
-def _probe(path: str, *, period_s: int, failures: int) -> dict[str, Any]:
+def _probe(path: str, *, period_s: int, failures: int, timeout_s: int) -> dict[str, Any]:
     return {
         "httpGet": {"path": path, "port": labels.METRICS_PORT_NAME},
         "periodSeconds": period_s,
-        "timeoutSeconds": 2,
+        "timeoutSeconds": timeout_s,
         "failureThreshold": failures,
     }
