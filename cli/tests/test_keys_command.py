@@ -140,3 +140,21 @@ def test_of_many_keys_made_at_once_none_is_lost(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(make, range(24)))
     assert {key.name for key in listed_keys(file)} == {f"k{number}" for number in range(24)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "It serves contracts with access: {mode: AnyKey}; --secret NAME"),
+        (
+            ("--secret", "mine"),
+            "contracts of default with access: {apiKeySecretRef: {name: mine}}, and those",
+        ),
+    ],
+    ids=["of no Secret", "of a Secret"],
+)
+def test_a_new_key_says_which_contracts_it_serves(
+    superinfer: Run, tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    done = superinfer("keys", "create", "a", "--keys", str(tmp_path / "keys.yaml"), *arguments)
+    assert says in done.stdout

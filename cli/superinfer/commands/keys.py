@@ -23,11 +23,13 @@ app = typer.Typer(
 
 CREATE_HELP = """Make an API key, show it once, and add its hash to a keys file.
 
-A running `superinfer serve` reads the file again by itself.
+A running `superinfer serve` reads the file again by itself. Which contracts a key serves is said by their
+`access`: with --secret NAME those of its namespaces with apiKeySecretRef: {name: NAME}, and always those
+with mode: AnyKey.
 
 \b
 Examples:
-  superinfer keys create checkout --namespace shop --keys keys.yaml
+  superinfer keys create checkout --namespace shop --secret checkout-keys --keys keys.yaml
   superinfer keys create ops --namespace shop --namespace search --admin --keys keys.yaml
 
 \b
@@ -67,14 +69,23 @@ def create(
     except (KeysInvalid, OSError) as problem:
         fail(str(problem), code=exit_codes.USAGE)
     if output is Output.JSON:
-        emit_json({"name": name, "key": key, "namespaces": list(namespaces), "file": str(keys)})
+        told = {"name": name, "key": key, "namespaces": list(namespaces), "secret": secret, "admin": admin}
+        emit_json({**told, "file": str(keys)})
         return
     console.print(f"{key}\n", markup=False)
     console.print(
-        f"Shown once; {keys} holds only its hash. It serves contracts of: {', '.join(namespaces)}.\n"
+        f"Shown once; {keys} holds only its hash. It serves {_served(namespaces, secret)}.\n"
         f"Use it as `Authorization: Bearer {key[:8]}...`",
         markup=False,
     )
+
+
+def _served(namespaces: tuple[str, ...], secret: str | None) -> str:
+    """The contracts a key may name, as their `access` says it."""
+    if secret is None:
+        return "contracts with access: {mode: AnyKey}; --secret NAME makes one for those that name NAME"
+    own = f"contracts of {', '.join(namespaces)} with access: {{apiKeySecretRef: {{name: {secret}}}}}"
+    return f"{own}, and those with access: {{mode: AnyKey}}"
 
 
 CHECK_HELP = """Say how many keys a file holds, and check it.
