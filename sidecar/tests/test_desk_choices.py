@@ -25,6 +25,8 @@ def test_choices_that_run_count_against_who_comes_next() -> None:
         room.engine.max_num_seqs = 64
         room.desk.engine_up(room.engine)
         itl_ms = 1.3 * UNPROFILED.step_ms(decode_seqs=8)
-        room.send("many", gold(ttft_target_ms=10_000, itl_target_ms=1_000), choices=choices)
+        # A pace that leaves them hardly a step to pause in: with a slow one they would make room.
+        busy_ms = 1.2 * UNPROFILED.step_ms(decode_seqs=40)
+        room.send("many", gold(ttft_target_ms=10_000, itl_target_ms=busy_ms), choices=choices)
         room.send("next", gold(ttft_target_ms=10_000, itl_target_ms=itl_ms))
         assert refused(room) == expected

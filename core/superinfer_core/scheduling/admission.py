@@ -16,10 +16,11 @@ from typing import Final
 from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.displacing import displaced_for
-from superinfer_core.scheduling.forecast import work_of
 from superinfer_core.scheduling.order import order
+from superinfer_core.scheduling.pace import decoding_ms, own_pace_ms
 from superinfer_core.scheduling.policy import Order
-from superinfer_core.scheduling.projection import Projection, own_pace_ms, project, room_for
+from superinfer_core.scheduling.projection import Projection, project, room_for
+from superinfer_core.scheduling.reserve import crowds_out
 from superinfer_core.scheduling.slack import (
     end_deadline_ms,
     first_token_deadline_ms,
@@ -27,8 +28,7 @@ from superinfer_core.scheduling.slack import (
     slack_ms,
     tokens_left,
 )
-from superinfer_core.scheduling.state import EngineState, Phase, RequestState
-from superinfer_core.scheduling.step import places_of
+from superinfer_core.scheduling.state import EngineState, Phase, RequestState, places_of
 from superinfer_core.slo import Metric, Rank
 
 
@@ -80,7 +80,7 @@ def admit(candidate: RequestState, state: EngineState, now_ms: float, ctx: Decis
             prediction=prediction,
             refusal=_infeasible(candidate, state, now_ms, ctx, metric, predicted, required),
         )
-    if _crowds_out(candidate, state, ctx):
+    if crowds_out(candidate, state, now_ms, ctx):
         return Admission(
             admitted=False,
             prediction=prediction,
@@ -133,7 +133,7 @@ def _together(
         if _broken(c, prediction) is not None:
             return None
         others = replace(joined, requests=tuple(r for r in joined.requests if r is not c))
-        if _crowds_out(c, others, ctx):
+        if crowds_out(c, others, now_ms, ctx):
             return None
     if ctx.policy.order is Order.SLACK and _harmed(
         rollout.projection.first_ms, max(c.slo.rank for c in candidates), state, now_ms, ctx
@@ -225,9 +225,10 @@ def _prediction(
     context = rollout.decode_context + candidate.prompt_tokens * candidate.places
     step = ctx.model.step_ms(decode_seqs=seqs, decode_context_tokens=context) * factor
     left = tokens_left(candidate)
-    itl = max(
-        step, min(own_pace_ms(candidate), step + factor * _prefill_after_ms(candidate, rollout, ctx) / left)
-    )
+    own = own_pace_ms(candidate)
+    if step > own and factor * decoding_ms(joined.requests, own / factor, now_ms, ctx) <= own:
+        step = own  # the others pause as often as it takes
+    itl = max(step, min(own, step + factor * _prefill_after_ms(candidate, rollout, ctx) / left))
     e2e = ttft + (left - 1) * itl
     slack = min(
         first_token_deadline_ms(candidate) - now_ms - first,
@@ -256,47 +257,6 @@ def _broken(candidate: RequestState, p: Prediction) -> tuple[Metric, float, floa
     if slo.e2e_ms is not None and not p.slack_ms >= 0:
         return Metric.E2E, slo.e2e_ms - p.slack_ms, slo.e2e_ms
     return None
-
-
-def _outpaces(candidate: RequestState, state: EngineState, ctx: DecisionContext) -> bool:
-    """Whether the batch with the candidate would decode too slowly for the higher ranks that are expected.
-
-    Taken at half of every answer: contexts grow, and a batch of long ones is slow however few its places.
-    """
-    if not state.requests:
-        return False
-    longest = ctx.forecast.longest_step_ms(candidate.slo.rank, ctx.policy.reserve_pace)
-    if longest == inf:
-        return False
-    seqs = min(state.max_num_seqs, sum(r.places for r in state.requests) + candidate.places)
-    context = sum(
-        r.places * (r.prompt_tokens + 0.5 * (r.output_tokens + r.expected_output_tokens))
-        for r in (*state.requests, candidate)
-    )
-    return ctx.model.step_ms(decode_seqs=seqs, decode_context_tokens=context) > longest
-
-
-def _crowds_out(candidate: RequestState, state: EngineState, ctx: DecisionContext) -> bool:
-    """Whether the candidate would take room that higher ranks are expected to need: pace or places."""
-    if _outpaces(candidate, state, ctx):
-        return True
-    policy, slo = ctx.policy, candidate.slo
-    rank = slo.rank
-    expected = policy.reserve_places * ctx.forecast.above(rank)[1]
-    if expected <= 0:
-        return False
-    key = (rank.tier_rank, rank.negated_priority)
-    below = sum(
-        r.places for r in state.requests if (r.slo.rank.tier_rank, r.slo.rank.negated_priority) >= key
-    )
-    if below <= 0:
-        return False
-    work, hold = work_of(candidate, ctx.model, state.max_num_seqs)
-    room = 1.0 + policy.size_weight * (ctx.forecast.size(rank, work, hold) - 1.0)
-    if not slo.contract_holds:
-        room += policy.broken_weight
-    room += policy.triage_weight * (ctx.forecast.mean_budget_left(rank) - slo.budget_left)
-    return below + max(0.0, room + candidate.places - 1) > state.max_num_seqs - expected
 
 
 def _harmed(

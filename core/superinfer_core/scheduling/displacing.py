@@ -5,8 +5,8 @@ first token: what is promised here finds its victims there, unless a place came 
 """
 
 from superinfer_core.scheduling.context import DecisionContext
-from superinfer_core.scheduling.state import EngineState, Phase, RequestState
-from superinfer_core.scheduling.step import displaceable, places_of, spare_after_resume_ms
+from superinfer_core.scheduling.state import EngineState, Phase, RequestState, places_of
+from superinfer_core.scheduling.step import displaceable, spare_after_resume_ms
 
 
 def displaced_for(

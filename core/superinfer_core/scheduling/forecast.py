@@ -31,6 +31,7 @@ class RankLoad:
         rate: arrivals per millisecond.
         budget_left: mean error budget left of its contracts.
         itl_ms: the tightest ITL target of its recent arrivals.
+        decode: decode milliseconds brought per millisecond, beyond what every step costs.
     """
 
     rank: Rank
@@ -39,6 +40,7 @@ class RankLoad:
     rate: float = 0.0
     budget_left: float = 1.0
     itl_ms: float = float("inf")
+    decode: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +67,18 @@ class ForecastSnapshot:
             seqs += load.seqs
         return share, seqs
 
-    def longest_step_ms(self, rank: Rank, share: float) -> float:
-        """How long a decode step may get for the sake of higher ranks that are expected; infinite for none.
+    def down_to(self, rank: Rank) -> float:
+        """Prefill time per time that `rank` and all higher ones bring."""
+        return sum(load.share for load in self.loads if not load.rank > rank)
 
-        Of their tightest ITL target a rank may use `share`, one two tiers below `share` squared: what is left
-        is for their prefills, and for the higher ones among those below them.
-        """
-        least = float("inf")
-        for load in self.loads:
-            if not load.rank < rank:
-                break
-            if load.seqs >= EXPECTED_SEQS:
-                least = min(least, load.itl_ms * share ** max(1, rank.tier_rank - load.rank.tier_rank))
-        return least
+    def decode_above(self, rank: Rank) -> float:
+        """Decode time per time that all ranks strictly higher than `rank` bring."""
+        return sum(load.decode for load in self.loads if load.rank < rank)
+
+    def tightest_ms(self, rank: Rank) -> float:
+        """The tightest ITL target of the ranks above `rank` that are expected; infinite for none."""
+        expected = (x.itl_ms for x in self.loads if x.rank < rank and x.seqs >= EXPECTED_SEQS)
+        return min(expected, default=float("inf"))
 
     def mean_budget_left(self, rank: Rank) -> float:
         """Error budget left over the recent arrivals of `rank`; 1 where nothing is known."""
@@ -104,6 +105,13 @@ def work_of(request: RequestState, model: StepModel, places: int) -> tuple[float
     return work, request.places * (work + left * 2.0 * model.step_ms(decode_seqs=places))
 
 
+def decode_work_ms(request: RequestState, model: StepModel) -> float:
+    """Decode time a request still brings, beyond what every step costs."""
+    left = max(1, request.expected_output_tokens - request.output_tokens)
+    context = request.prompt_tokens + request.output_tokens + 0.5 * left
+    return request.places * left * (model.per_decode_seq_ms + model.per_decode_context_token_ms * context)
+
+
 class ArrivalForecast:
     """Learns from arrivals; snapshots feed decisions."""
 
@@ -127,6 +135,7 @@ class ArrivalForecast:
         count: float = 1.0,
         budget_left: float = 1.0,
         itl_ms: float = float("inf"),
+        decode_ms: float = 0.0,
     ) -> None:
         """Count one arrival.
 
@@ -139,15 +148,18 @@ class ArrivalForecast:
             count: weight of the arrival, where it is spread over several executors.
             budget_left: what its contract's error budget has left.
             itl_ms: its ITL target.
+            decode_ms: decode time it brings, beyond what every step costs.
         """
         self._decay(now_ms)
         if rank not in self._loads and len(self._loads) >= MAX_RANKS:
             rank = Rank(rank.tier_rank) if Rank(rank.tier_rank) in self._loads else next(iter(self._loads))
-        load = self._loads.setdefault(rank, [0.0, 0.0, 0.0, 0.0])
+        load = self._loads.setdefault(rank, [0.0, 0.0, 0.0, 0.0, 0.0])
         if isfinite(work_ms) and work_ms > 0:
             load[0] += work_ms / self._window_ms
         if isfinite(hold_ms) and hold_ms > 0:
             load[1] += hold_ms / self._window_ms
+        if isfinite(decode_ms) and decode_ms > 0:
+            load[4] += decode_ms / self._window_ms
         if isfinite(count) and count > 0:
             load[2] += count / self._window_ms
             load[3] += min(1.0, max(0.0, budget_left)) * count / self._window_ms
@@ -174,6 +186,7 @@ class ArrivalForecast:
             count=count,
             budget_left=slo.budget_left,
             itl_ms=slo.itl_ms if slo.itl_ms is not None and not slo.best_effort else float("inf"),
+            decode_ms=count * decode_work_ms(request, model),
         )
 
     def snapshot(self, now_ms: float) -> ForecastSnapshot:
@@ -187,6 +200,7 @@ class ArrivalForecast:
                 load[2] * fade,
                 load[3] / load[2] if load[2] > 0 else 1.0,
                 self._pace.get(rank, (float("inf"), 0.0))[0],
+                load[4] * fade,
             )
             for rank, load in sorted(self._loads.items())
         )
@@ -202,3 +216,4 @@ class ArrivalForecast:
             load[1] *= fade
             load[2] *= fade
             load[3] *= fade
+            load[4] *= fade

@@ -49,6 +49,8 @@ class SchedulingPolicy:
         work_stretch: a prefill counts as needed so many times its own work when it is put in order: 0 is
             earliest deadline first, 1 latest start first.
         step_budget: prefill tokens per step follow the tightest token deadline.
+        pause_decodes: a decode that is far ahead of its pace gets no token while others need its time, and
+            counts for the share of steps that its pace needs.
         token_margin: share of the tightest token slack a step may use.
         max_step_ms: no step is planned longer than this (whoever arrives meanwhile waits for its end).
         arrival_share: share of the shortest wait a recent arrival could bear that a step may take.
@@ -56,9 +58,9 @@ class SchedulingPolicy:
         reserve_share: share of the higher ranks' recent prefill load that admission leaves free.
         reserve_places: share of the places the higher ranks' recent load would hold that admission leaves
             free.
-        reserve_pace: share of a higher rank's ITL target that decode steps may take once a request is
-            admitted: work of lower ranks must not make the batch too slow for those still to come.
-        size_weight: places a request must find free beyond its own per multiple of the usual size of its
+        reserve_load: share of the higher ranks' recent prefill and decoding, less what of it runs already,
+            that is kept free in a step of the tightest pace among them.
+        size_weight: room in that step counts so many times what a request is beyond the usual size of its
             rank: under overload small requests keep more contracts than large ones.
         broken_weight: places a request must find free beyond its own when its contract cannot hold any more.
         triage_weight: the same per unit of error budget below the mean of its rank: under overload it is
@@ -73,13 +75,14 @@ class SchedulingPolicy:
     order: Order = Order.SLACK
     urgency: UrgencyProfile = field(default_factory=UrgencyProfile)
     step_budget: bool = True
+    pause_decodes: bool = True
     max_step_ms: float = 200.0
     arrival_share: float = 0.5
     min_prefill_tokens: int = 16
     reserve_share: float = 1.5
     reserve_places: float = 0.85
-    reserve_pace: float = 0.75
-    size_weight: float = 8.0
+    reserve_load: float = 0.5
+    size_weight: float = 1.0
     broken_weight: float = 8.0
     triage_weight: float = 20.0
     token_margin: float = 0.94
@@ -127,7 +130,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "min_prefill_tokens": (0, 1e6),
     "reserve_share": (0.0, 10.0),
     "reserve_places": (0.0, 10.0),
-    "reserve_pace": (0.01, 100.0),
+    "reserve_load": (0.0, 10.0),
     "size_weight": (0.0, 1e3),
     "broken_weight": (0.0, 1e3),
     "triage_weight": (0.0, 1e3),
@@ -139,7 +142,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "window_extra": (0, 1024),
 }
 _WHOLE = {"min_prefill_tokens", "max_preemptions", "window_extra"}
-_SWITCHES = {"step_budget", "shed_lost"}
+_SWITCHES = {"step_budget", "pause_decodes", "shed_lost"}
 
 
 def _parse(name: str, value: Any) -> Any:

@@ -1,21 +1,34 @@
 """Where an engine's backlog leads: a fluid rollout of its batch under the step budget.
 
-Promise: deterministic and bounded (O(n log n) in the requests); needs no clock. It is what admission
-believes, so it errs late: prefill gets only the time the tightest pace in the batch leaves.
+Promise: deterministic and bounded: as many phases as there are requests, a few scans of the batch each; needs
+no clock. It is what admission believes, so it errs late: prefill gets only the time that the paces in the
+batch leave, everyone decoding as late as its promise allows.
 
-Within a phase the batch is constant, so steps are all alike: a step takes `tau`, the least of the paces of
-those decoding and the step cap; `dec` of it is decoding, the rest prefill. Phases end when a prefill is
-done or a sequence ends.
+Within a phase those who decode are the same, so steps are all alike (`PacedBatch`): a part of a step is
+decoding, the rest prefill. Phases end when a prefill is done, or a sequence ends or has rested enough.
 """
 
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from math import inf
+from typing import Final
 
 from superinfer_core.scheduling.context import DecisionContext
-from superinfer_core.scheduling.slack import pace_deadline_ms, tokens_left
-from superinfer_core.scheduling.state import EngineState, Phase, RequestState
+from superinfer_core.scheduling.pace import ahead_ms, own_pace_ms, pace_ms, token_ms
+from superinfer_core.scheduling.paced_batch import PacedBatch
+from superinfer_core.scheduling.slack import tokens_left
+from superinfer_core.scheduling.state import EngineState, Phase, RequestState, places_of
 from superinfer_core.slo import Rank
+
+STEPS_AHEAD: Final = 2
+"""A decode pauses while it is ahead of its pace by so many of the longest steps a plan allows: this one
+without a token, and the next one that brings it."""
+
+LEAST_PREFILL_SHARE: Final = 0.05
+"""Least prefill time of a step over its decoding time.
+
+Where the model is a little too hopeful, sequences that are just behind look savable for ever; without a
+floor nobody's prefill would move until they end (measured: six seconds on a real engine).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +42,6 @@ class Projection:
 
     first_ms: dict[str, float]
     step_ms: float
-
-
-def own_pace_ms(r: RequestState) -> float:
-    """Time per token a request that has not started allows its decode: by ITL, and by E2E after TTFT."""
-    slo = r.slo
-    if slo.best_effort:
-        return inf
-    pace = slo.itl_ms if slo.itl_ms is not None else inf
-    if slo.e2e_ms is not None:
-        rest = slo.e2e_ms - (slo.ttft_ms or 0.0)
-        pace = min(pace, rest / max(1, r.expected_output_tokens - 1))
-    return pace
 
 
 def step_cap_ms(ctx: DecisionContext, fixed_ms: float) -> float:
@@ -77,70 +78,74 @@ def project(
     whoever waits after them.
     """
     model, places = ctx.model, state.max_num_seqs
-    active = _paces(decodes, now_ms)
-    seqs = sum(r.places for r in decodes)
-    base, per_seq = model.base_ms, model.per_decode_seq_ms
-    if decodes:
-        per_seq += (
-            model.per_decode_context_token_ms * sum(r.computed_tokens * r.places for r in decodes) / seqs
-        )
-    cap = step_cap_ms(ctx, base + per_seq * min(places, seqs + behind + sum(j.places for j in jobs)))
-    if cap == inf:
-        cap = base + model.per_prefill_token_ms * state.max_step_tokens
+    batch = _batch_of(decodes, now_ms, ctx, _longest_ms(jobs, decodes, state, ctx, behind))
     queue = [_Item(j, model.prefill_work_ms(j.prefill_left_tokens, j.computed_tokens) / room) for j in jobs]
     inside = sum(item.job.places for item in queue if item.started)
     first: dict[str, float] = {}
-    t = k = 0.0
-    tau, stale = cap, True  # stale: the tightest pace has to be looked for again
+    t = 0.0
     while queue:
-        at = _next(queue, places - seqs - inside)
-        fixed = base + per_seq * (seqs + 1)
-        if at < 0 and active:  # nobody may enter before a sequence ends
-            end, pace, gone = heappop(active)
-            seqs -= gone
-            t += (end - k) * fixed
-            k, stale = end, stale or pace <= tau
+        at = _next(queue, places - batch.places - inside)
+        if at < 0 and batch.places:  # nobody may enter before a sequence ends
+            t = batch.hurry(t)
             continue
         at = max(0, at)  # more choices than there are places take turns
         item = queue[at]
-        if stale:
-            tau, stale = _step_ms(active, fixed, cap), False
-        per_step = max(0.05 * fixed, tau - fixed)
-        steps = item.work / per_step
-        if active and steps > active[0][0] - k:  # a sequence ends first
-            end, pace, gone = heappop(active)
-            seqs -= gone
-            t += (end - k) * (per_step + fixed)
-            item.work -= (end - k) * per_step
-            k, stale = end, pace <= tau
+        batch.settle()
+        per_step = max(LEAST_PREFILL_SHARE * batch.fixed_ms, batch.step_ms - batch.fixed_ms)
+        stretch = 1.0 + batch.fixed_ms / per_step if per_step > 0 else 1.0
+        change_ms = batch.changes_ms()
+        if item.work * stretch > change_ms - t:  # somebody goes on or ends first
+            item.work -= max(0.0, change_ms - t) / stretch
+            t = max(t, change_ms)
+            batch.change()
             inside += 0 if item.started else item.job.places
             item.started = True
             continue
-        t += item.work + steps * fixed
-        k += steps
+        t += item.work * stretch
         del queue[at]
-        inside -= item.job.places if item.started else 0
+        job = item.job
+        inside -= job.places if item.started else 0
         # A token comes at the end of a step, and no step is shorter than its decoding: a small prompt takes
         # no fraction of one.
-        alone = model.prefill_work_ms(item.job.prefill_left_tokens, item.job.computed_tokens)
-        first[item.job.request_id] = max(t, fixed + alone)
-        left = tokens_left(item.job)
+        alone = model.prefill_work_ms(job.prefill_left_tokens, job.computed_tokens)
+        first[job.request_id] = max(t, batch.fixed_ms + alone)
+        left = tokens_left(job)
         if left > 1:
-            pace = own_pace_ms(item.job)
-            heappush(active, (k + left - 1, pace, item.job.places))
-            seqs += item.job.places
-            stale = stale or pace < tau
-    return Projection(first, tau)
+            batch.join(t, left - 1, own_pace_ms(job), token_ms(job, job.prompt_tokens, ctx), job.places)
+    return Projection(first, batch.step_ms)
 
 
-def _paces(decodes: list[RequestState], now_ms: float) -> list[tuple[float, float, int]]:
-    """(step in which it ends, time per token that keeps it, places) of all who decode, as a heap."""
-    active = []
+def _longest_ms(
+    jobs: list[RequestState],
+    decodes: list[RequestState],
+    state: EngineState,
+    ctx: DecisionContext,
+    behind: int,
+) -> float:
+    """The longest step the plan allows once all who want places have them."""
+    model, taken = ctx.model, places_of(decodes)
+    decoding = sum(token_ms(r, r.computed_tokens, ctx) for r in decodes)
+    mean = decoding / taken if taken else model.per_decode_seq_ms
+    wanted = taken + behind + places_of(jobs)
+    cap = step_cap_ms(ctx, model.base_ms + mean * min(state.max_num_seqs, wanted))
+    return cap if cap < inf else model.base_ms + model.per_prefill_token_ms * state.max_step_tokens
+
+
+def _batch_of(decodes: list[RequestState], now_ms: float, ctx: DecisionContext, cap_ms: float) -> PacedBatch:
+    """Those who decode now, each with what is left of its answer and how long it may rest before.
+
+    Who is ahead of its pace by more than a pause takes may rest for what is beyond, at most for half of the
+    time it has left; its tokens then come at the pace that still makes the last one due.
+    """
+    model, pausing = ctx.model, ctx.policy.pause_decodes
+    batch = PacedBatch(model.base_ms + model.per_decode_seq_ms, pausing=pausing)
+    batch.cap_ms = cap_ms
     for r in decodes:
-        left = tokens_left(r)
-        active.append((float(left), (pace_deadline_ms(r) - now_ms) / left, r.places))
-    heapify(active)
-    return active
+        left, pace = tokens_left(r), pace_ms(r, now_ms)
+        rest = max(0.0, ahead_ms(r, now_ms) - STEPS_AHEAD * cap_ms) if pausing else 0.0
+        rest = min(rest, 0.5 * pace * left) if rest else 0.0
+        batch.join(0.0, left, pace - rest / left, token_ms(r, r.computed_tokens, ctx), r.places, rest)
+    return batch
 
 
 def _next(queue: list[_Item], free: int) -> int:
@@ -151,15 +156,6 @@ def _next(queue: list[_Item], free: int) -> int:
         if item.started:
             return at
     return -1
-
-
-def _step_ms(active: list[tuple[float, float, int]], fixed_ms: float, cap_ms: float) -> float:
-    """Length of a step: the tightest pace that bare decoding can keep, at most the cap."""
-    tau = cap_ms
-    for _, pace, _ in active:
-        if fixed_ms < pace < tau:
-            tau = pace
-    return tau
 
 
 def room_for(rank: Rank, ctx: DecisionContext) -> float:

@@ -8,6 +8,7 @@ tokens remain.
 """
 
 from math import inf, isnan
+from typing import Final
 
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.state import Phase, RequestState
@@ -59,28 +60,48 @@ def tokens_left(r: RequestState) -> int:
     return max(1, r.expected_output_tokens - r.output_tokens)
 
 
+LEAD_TOKENS: Final = 1.0
+LEAD_SHARE: Final = 0.08
+"""How far ahead of its pace a plan keeps a request: a share of the tokens that are out, at most one token.
+
+Whoever is planned to be just in time is late by whatever its last step takes longer than predicted.
+"""
+
+
+def lead_ms(r: RequestState) -> float:
+    """How much earlier than it is due a plan brings the next token."""
+    slo = r.slo
+    if slo.itl_ms is None or r.first_token_ms is None:
+        return 0.0
+    lead = min(LEAD_TOKENS, LEAD_SHARE * r.output_tokens) * slo.itl_ms
+    return lead if lead < inf else 0.0
+
+
 def token_slack_ms(r: RequestState, now_ms: float) -> float:
     """How long the step that brings the next token may take; may be negative.
 
     Ahead of its pace a request may spend all it has won. Behind it, it gets the time per token that still
     makes the last one due (`pace_deadline_ms`), so that one late token does not stop all prefill at once.
-    E2E bounds the pace from the start.
+    Either way it is planned to be a little early (`lead_ms`). E2E bounds the pace from the start.
     """
-    next_due = next_token_deadline_ms(r) - now_ms
+    lead = lead_ms(r)
+    next_due = next_token_deadline_ms(r) - lead - now_ms
     left = tokens_left(r)
     end = end_deadline_ms(r)
     slo = r.slo
     if next_due != inf and slo.itl_ms is not None and next_due < slo.itl_ms:
-        next_due = max(next_due, (pace_deadline_ms(r) - now_ms) / left)
+        next_due = max(next_due, (pace_deadline_ms(r) - lead - now_ms) / left)
     if end == inf:
         return next_due
     return min(next_due, (end - now_ms) / left)
 
 
-def decode_step_ms(ctx: DecisionContext, r: RequestState, seqs: int = 8) -> float:
-    """A typical step while `r` decodes among others."""
-    context = r.prompt_tokens + r.output_tokens
-    return ctx.model.step_ms(decode_seqs=seqs, decode_context_tokens=context * seqs)
+def is_ahead(r: RequestState, by_ms: float, now_ms: float) -> bool:
+    """Whether a decode is ahead of its pace by more than `by_ms`: the usual case, told cheaply."""
+    slo, first = r.slo, r.first_token_ms
+    if slo.e2e_ms is not None or slo.itl_ms is None or first is None:
+        return False
+    return first + (r.output_tokens - LEAD_TOKENS) * slo.itl_ms - now_ms > by_ms
 
 
 def needed_ms(r: RequestState, ctx: DecisionContext, chunk_tokens: int = 2048) -> float:

@@ -4,7 +4,7 @@ Times are milliseconds on one monotonic clock of the calling process. The sideca
 queue and the engine's frames, the scheduler plug-in from vLLM's requests, the simulator from its events.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Self
@@ -93,4 +93,9 @@ class EngineState:
     @property
     def running_places(self) -> int:
         """Places of the batch that are taken."""
-        return sum(r.places for r in self.requests if r.phase is not Phase.WAITING)
+        return places_of(r for r in self.requests if r.phase is not Phase.WAITING)
+
+
+def places_of(requests: Iterable[RequestState]) -> int:
+    """Places of the batch that `requests` take."""
+    return sum(r.places for r in requests)

@@ -5,23 +5,26 @@ gives way to, was displaced less often than the policy allows, and keeps its own
 has none to keep).
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.order import order
+from superinfer_core.scheduling.pace import decoding_ms, pace_ms
+from superinfer_core.scheduling.pausing import paused
 from superinfer_core.scheduling.policy import Order
-from superinfer_core.scheduling.projection import step_cap_ms
+from superinfer_core.scheduling.projection import LEAST_PREFILL_SHARE, step_cap_ms
 from superinfer_core.scheduling.slack import (
+    is_ahead,
     needed_ms,
     pace_deadline_ms,
     slack_ms,
     token_slack_ms,
     tokens_left,
 )
-from superinfer_core.scheduling.state import EngineState, Phase, RequestState
+from superinfer_core.scheduling.state import EngineState, Phase, RequestState, places_of
 
 DISPLACING_HEAD: Final = 4
 """How far into the queue a request may stand and still displace: bounds the time of a plan."""
@@ -42,7 +45,8 @@ class StepPlan:
     Attributes:
         preempt: who leaves the batch, for whom.
         running: members of the batch in the order they get tokens (decodes first).
-        hold: running prefills that get no chunk this step: a waiting request takes it.
+        hold: members of the batch that compute nothing this step: prefills whose chunk a waiting request
+            takes, decodes that pause (`pausing`).
         waiting: everything else in the order it may enter.
         prefill_budget_tokens: prompt tokens the step may compute, over running and newly entered requests.
     """
@@ -74,11 +78,14 @@ def plan_step(state: EngineState, now_ms: float, ctx: DecisionContext) -> StepPl
         (r for r in running if r.phase is Phase.PREFILL and r.request_id not in gone), now_ms, ctx
     )
     free = state.max_num_seqs - places_of(r for r in running if r.request_id not in gone)
-    budget, hold = _chunks(prefills, ahead, free, state, decodes, now_ms, ctx)
+    entering = ahead[: max(0, free)]
+    pausing = paused(decodes, (*prefills, *entering), now_ms, ctx)
+    going = [r for r in decodes if r.request_id not in pausing]
+    budget, hold = _chunks(prefills, entering, state, going, now_ms, ctx)
     return StepPlan(
         preempt,
         (*(r.request_id for r in decodes), *(r.request_id for r in prefills)),
-        hold,
+        (*hold, *sorted(pausing)),
         _entering(ahead, preempt),
         budget,
     )
@@ -88,19 +95,6 @@ def _entering(ahead: list[RequestState], preempt: tuple[Preempt, ...]) -> tuple[
     """The queue, whoever displaced somebody first: the place was made for it."""
     displacing = [p.for_id for p in preempt]
     return (*displacing, *(r.request_id for r in ahead if r.request_id not in displacing))
-
-
-LEAST_PREFILL_SHARE = 0.05
-"""Least prefill time of a step over its decoding time.
-
-Where the model is a little too hopeful, sequences that are just behind look savable for ever; without a
-floor nobody's prefill would move until they end (measured: six seconds on a real engine).
-"""
-
-
-def places_of(requests: Iterable[RequestState]) -> int:
-    """Places of the batch that `requests` take."""
-    return sum(r.places for r in requests)
 
 
 def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, ctx: DecisionContext) -> float:
@@ -114,16 +108,10 @@ def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, c
     fixed = model.step_ms(decode_seqs=places_of(decodes) + max(1, prefills), decode_context_tokens=context)
     may_take = step_cap_ms(ctx, fixed)
     for r in decodes:
-        slo = r.slo
-        if (
-            slo.e2e_ms is None
-            and slo.itl_ms is not None
-            and r.first_token_ms is not None
-            and r.first_token_ms + (r.output_tokens - 1) * slo.itl_ms - now_ms > may_take
-        ):
-            continue  # the usual case, cheaply: ahead of its pace by more than may be taken anyway
+        if is_ahead(r, may_take, now_ms):
+            continue
         left = token_slack_ms(r, now_ms)
-        if left < fixed and (pace_deadline_ms(r) - now_ms) / tokens_left(r) < fixed:
+        if left < fixed and not _can_be_kept(r, decodes, fixed, now_ms, ctx):
             continue
         left *= policy.token_margin
         if left < may_take:
@@ -134,10 +122,17 @@ def prefill_time_ms(decodes: list[RequestState], prefills: int, now_ms: float, c
     return max(LEAST_PREFILL_SHARE * fixed, may_take - fixed)
 
 
+def _can_be_kept(
+    r: RequestState, decodes: Sequence[RequestState], step_ms: float, now_ms: float, ctx: DecisionContext
+) -> bool:
+    """Whether steps of bare decoding keep the pace of `r`: of everyone, or of whoever has to in turns."""
+    pace = pace_ms(r, now_ms)
+    return pace >= step_ms or (ctx.policy.pause_decodes and pace >= decoding_ms(decodes, pace, now_ms, ctx))
+
+
 def _chunks(
     prefills: list[RequestState],
-    ahead: list[RequestState],
-    free: int,
+    entering: list[RequestState],
     state: EngineState,
     decodes: list[RequestState],
     now_ms: float,
@@ -150,7 +145,6 @@ def _chunks(
     tokens then add up in the engine's own sequence, each at the price of its context.
     """
     most = max(0, state.max_step_tokens - places_of(decodes))
-    entering = ahead[: max(0, free)]
     if not prefills and not entering:
         return most, ()
     if not ctx.policy.step_budget:

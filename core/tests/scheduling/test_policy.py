@@ -30,7 +30,7 @@ def test_what_is_stated_counts_and_the_rest_stays() -> None:
     policy = SchedulingPolicy.from_mapping(stated | {"urgency": {"form": "Exponential", "k": 2}})
     assert (policy.order, policy.max_preemptions, policy.shed_lost) == (Order.EDF, 3, False)
     assert (policy.urgency.form, policy.urgency.k) == (Form.EXPONENTIAL, 2.0)
-    assert policy.reserve_pace == SchedulingPolicy().reserve_pace
+    assert policy.reserve_load == SchedulingPolicy().reserve_load
 
 
 @pytest.mark.parametrize(

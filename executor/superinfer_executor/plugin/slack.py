@@ -9,6 +9,7 @@ queue is ours. One thread, vLLM's engine core loop.
 import logging
 import time
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from typing_extensions import override
@@ -203,7 +204,7 @@ class SlackMixin(VllmScheduler):  # type: ignore[misc]
 
     def _plan_and_apply(self, decoding: set[str], now_ms: float) -> int | None:
         waiting = [r for queue in (self.kv_holding_waiting, self.waiting) for r in queue]
-        if not waiting and len(decoding) == len(self.running):
+        if not waiting and len(decoding) == len(self.running) and not self._outpaced():
             if self.scheduling_policy.order is Order.SLACK:
                 self._prepare_kv_victims()
             return None
@@ -230,6 +231,18 @@ class SlackMixin(VllmScheduler):  # type: ignore[misc]
         self._hold(plan)
         self._prepare_kv_victims()
         return self._bound_step(plan, decoding)
+
+    def _outpaced(self) -> bool:
+        """Whether a step in which all decode is too long for somebody's pace: then some may pause."""
+        if len(self.running) < 2 or not self.scheduling_policy.pause_decodes:
+            return False
+        promises = (self._tracked_of(r).promise.slo for r in self.running)
+        tightest = min(
+            (s.itl_ms for s in promises if s.itl_ms is not None and not s.best_effort), default=inf
+        )
+        context = sum(r.num_computed_tokens for r in self.running)
+        step_ms = self.step_model.model.step_ms(decode_seqs=len(self.running), decode_context_tokens=context)
+        return step_ms > tightest
 
     def _considered(self, waiting: "list[Request]") -> "list[Request]":
         """Who may enter the batch now; of a long queue its head and what came since it was put in order."""
@@ -313,10 +326,13 @@ class SlackMixin(VllmScheduler):  # type: ignore[misc]
 
     def _hold(self, plan: StepPlan) -> None:
         for request_id in plan.hold:
-            self.requests[request_id].next_decode_eligible_step = self.current_step + HELD_ONE_STEP
+            request = self.requests[request_id]
+            held = self.current_step + HELD_ONE_STEP
+            request.next_decode_eligible_step = max(request.next_decode_eligible_step, held)
 
     def _bound_step(self, plan: StepPlan, decoding: set[str]) -> int:
-        decode_tokens = sum(pending_tokens(r) for r in self.running if r.request_id in decoding)
+        going = decoding.difference(plan.hold)
+        decode_tokens = sum(pending_tokens(r) for r in self.running if r.request_id in going)
         least = 0 if decode_tokens else 1  # a step that computes nothing would spin
         prefill = max(least, plan.prefill_budget_tokens)
         self.max_num_scheduled_tokens = min(self._most_step_tokens, decode_tokens + prefill)
