@@ -18,6 +18,10 @@ however few its places."""
 LEAST_SIZE: Final = 0.25
 """Beside the usual request of its rank even the smallest counts for so much."""
 
+OVERSIZE_PLACES: Final = 8.0
+"""Places that a request of twice the usual size must find free beyond its own; a larger one no more, so that
+nobody is refused for its size beside an engine that has room."""
+
 LEAST_STEP_SHARE: Final = 0.05
 """Of a step of the tightest expected pace, what even the lowest rank may have."""
 
@@ -49,10 +53,16 @@ def _outpaces(candidate: RequestState, state: EngineState, now_ms: float, ctx: D
     )
     there = decoding_ms(state.requests, tightest, now_ms, ctx, grown=HALF_GROWN)
     own = decoding_ms((candidate,), tightest, now_ms, ctx, grown=HALF_GROWN) - ctx.model.base_ms
-    # Where room is short it goes to small requests: they keep more promises in the same time.
+    return there + own * max(LEAST_SIZE, 1.0 + _oversize(candidate, state, ctx)) > longest
+
+
+def _oversize(candidate: RequestState, state: EngineState, ctx: DecisionContext) -> float:
+    """What the candidate is beyond the usual of its rank, weighted; negative for a small one.
+
+    Where room is short it goes to small requests: they keep more promises in the same time.
+    """
     work, hold = work_of(candidate, ctx.model, state.max_num_seqs)
-    size = 1.0 + ctx.policy.size_weight * (ctx.forecast.size(rank, work, hold) - 1.0)
-    return there + own * max(LEAST_SIZE, size) > longest
+    return ctx.policy.size_weight * (ctx.forecast.size(candidate.slo.rank, work, hold) - 1.0)
 
 
 def _slows(candidate: RequestState, state: EngineState, now_ms: float, ctx: DecisionContext) -> bool:
@@ -89,7 +99,7 @@ def _takes_places(candidate: RequestState, state: EngineState, ctx: DecisionCont
     below = sum(
         r.places for r in state.requests if (r.slo.rank.tier_rank, r.slo.rank.negated_priority) >= key
     )
-    room = float(candidate.places)
+    room = candidate.places + OVERSIZE_PLACES * min(1.0, _oversize(candidate, state, ctx))
     if not slo.contract_holds:
         room += policy.broken_weight
     room += policy.triage_weight * (ctx.forecast.mean_budget_left(rank) - slo.budget_left)
