@@ -119,6 +119,8 @@ class Trials:
 
     def begin(self, name: str, journey: Journey) -> None:
         """This executor tries this request."""
+        for other in tuple(self._on):  # nobody asks about executors that are gone
+            self.busy(other)
         self._on[name] = journey
 
     def busy(self, name: str) -> bool:

@@ -1,6 +1,7 @@
 """The executor stream's own HTTP/2 against a real gRPC server, and against bytes no server would send."""
 
 import asyncio
+import struct
 
 import grpc.aio
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from superinfer_proto.duplex import DuplexCall, open_call
+from superinfer_proto.framing import http2_frame
 
 METHOD = "/superinfer.v1.Sidecar/Serve"
 
@@ -116,15 +118,54 @@ class Wire(asyncio.Transport):
     def __init__(self):
         super().__init__()
         self.open = True
+        self.unread = 0
 
     def write(self, data):
         assert isinstance(data, bytes)
+        self.unread += len(data)
+
+    def get_write_buffer_size(self):
+        return self.unread
 
     def abort(self):
         self.open = False
 
     def is_closing(self):
         return not self.open
+
+
+def http2(kind, payload, stream=0):
+    return http2_frame(kind, 0, stream, payload)
+
+
+PING, SETTINGS = 6, 4
+
+
+@pytest.mark.parametrize(
+    ("data", "goes_on"),
+    [
+        pytest.param(http2(PING, b"12345678") * 100, True, id="pings"),
+        pytest.param(http2(PING, b"x" * 500_000), False, id="a ping of half a megabyte"),
+        pytest.param(http2(SETTINGS, struct.pack(">HI", 5, 16_384)), True, id="the smallest frames"),
+        pytest.param(http2(SETTINGS, struct.pack(">HI", 5, 1)), False, id="frames of a byte"),
+        pytest.param(http2(SETTINGS, struct.pack(">HI", 5, 2**32 - 1)), False, id="frames without end"),
+    ],
+)
+def test_a_peer_that_asks_for_what_the_protocol_forbids_is_cut_off(data, goes_on):
+    duplex, wire = DuplexCall(b"", print, print), Wire()
+    duplex.connection_made(wire)
+    duplex.data_received(data)
+    assert wire.open is goes_on
+
+
+def test_a_peer_that_asks_on_and_on_and_reads_nothing_is_cut_off():
+    duplex, wire = DuplexCall(b"", print, print), Wire()
+    duplex.connection_made(wire)
+    duplex.data_received(http2(PING, b"12345678") * 1000)
+    assert wire.open
+    wire.unread += 32 << 20
+    duplex.data_received(http2(PING, b"12345678"))
+    assert not wire.open
 
 
 frames = st.builds(

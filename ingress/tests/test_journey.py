@@ -94,3 +94,12 @@ def test_engines_that_end_with_no_suspect_aboard_excuse_it():
     assert journey.unexplained(links, trials) == 2
     trials.note("b2")
     assert journey.unexplained(links, trials) == 1, "another suspect was aboard one of them"
+
+
+def test_a_trial_that_is_over_is_not_remembered_for_an_executor_that_is_gone():
+    trials = Trials()
+    for number in range(50):
+        journey = journey_on(link_to(f"pool-{number}", "g"))
+        trials.begin(f"pool-{number}", journey)
+        speaks(journey)
+    assert len(trials._on) <= 1

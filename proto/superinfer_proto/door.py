@@ -7,18 +7,22 @@ itself; of any other (health checks, reflection, other clients of the same metho
 the gRPC server behind the door, which has every method, this one too: it is the same wire.
 
 Promises: what is not recognised is never half understood; bytes are passed on in order, and no faster than
-the slower side reads.
+the slower side reads; where one side ends, the other is ended; nobody stays who says nothing.
 Concurrency: the event loop.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from typing_extensions import override
 
 from superinfer_proto.served_call import ServedCall, opens_call
+
+_SILENT_S: Final = 20.0
+"""How long a visitor may say nothing at all: a client's first bytes come with its connection."""
+_LAST_WORDS_S: Final = 5.0
+"""How long what one side said last may take to reach the other."""
 
 
 class Door:
@@ -35,6 +39,7 @@ class Door:
         self.behind = ""
         """Path of the Unix socket gRPC listens on; until it is set, nobody else is let in."""
         self.port = 0
+        self.silent_s = _SILENT_S
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -71,18 +76,28 @@ class _Visitor(asyncio.Protocol):
     def __init__(self, door: Door) -> None:
         self._door = door
         self._transport: asyncio.Transport | None = None
+        self._patience: asyncio.TimerHandle | None = None
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass of it
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(self._door.silent_s, self._transport.abort)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._heard()
+
+    def _heard(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     @override
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
+        self._heard()
         # A DuplexCall writes its opening at once, so it arrives at once. Where it does not, gRPC serves it:
         # slower, and as well.
         if opens_call(data, self._door.method):
@@ -111,7 +126,11 @@ async def _pass_on(visitor: asyncio.Transport, first: bytes, behind: str) -> Non
 
 
 class _Pipe(asyncio.Protocol):
-    """Passes on what one side says to `other`, the other side's transport."""
+    """Passes on what one side says to `other`, the other side's transport.
+
+    A side that says no more is closed with the other: gRPC never goes on half closed, and two half-closed
+    connections would wait for each other for ever.
+    """
 
     def __init__(self, other: asyncio.Transport) -> None:
         self._other = other
@@ -119,12 +138,6 @@ class _Pipe(asyncio.Protocol):
     @override
     def data_received(self, data: bytes) -> None:
         self._other.write(data)
-
-    @override
-    def eof_received(self) -> bool:
-        with contextlib.suppress(OSError):
-            self._other.write_eof()
-        return True
 
     @override
     def pause_writing(self) -> None:
@@ -139,4 +152,6 @@ class _Pipe(asyncio.Protocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self._other.close()
+        if not self._other.is_closing():
+            self._other.close()
+            asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._other.abort)

@@ -5,7 +5,8 @@ compression, no header table, so nothing has to be decoded to know what a peer s
 not a library: duplex.py and door.py say what that costs.
 
 Promises: `on_message` is called once per message, in order, straight from the read; `on_closed` once, after
-the last of them; `send` never waits; a peer that breaks the protocol ends the call, nothing else.
+the last of them; `send` never waits; a peer that breaks the protocol, or asks on and on and reads no answer,
+ends the call, nothing else.
 Concurrency: the event loop.
 """
 
@@ -37,8 +38,13 @@ HEADER_BYTES: Final = 9
 _DEFAULT_WINDOW: Final = 65_535
 _WINDOW: Final = 16 * 1024 * 1024
 _FRAME: Final = 1024 * 1024
+_LEAST_FRAME, _LARGEST_FRAME = 16_384, 2**24 - 1
+"""What a peer may say of the frames it takes, by the RFC."""
+_PING_BYTES: Final = 8
 _MOST_BYTES: Final = 64 * 1024 * 1024
 """Longest message taken from a peer."""
+_MOST_UNREAD: Final = 2 * _WINDOW
+"""Bytes a peer may leave unread and still be answered: more than it may be owed of messages."""
 _LARGEST_WINDOW: Final = 2**31 - 1
 
 _header: Final = struct.Struct(">BHBBI")
@@ -146,8 +152,10 @@ class Framing(asyncio.Protocol):
             if not flags & _ACK:
                 self._on_settings(payload)
         elif kind == _PING:
-            if not flags & _ACK:
-                self._write(http2_frame(_PING, _ACK, 0, payload))
+            if len(payload) != _PING_BYTES:
+                self._break("a ping is malformed")
+            elif not flags & _ACK:
+                self._answer(http2_frame(_PING, _ACK, 0, payload))
         elif kind == _WINDOW_UPDATE:
             self._on_window(stream, payload)
         elif kind == _RST_STREAM:
@@ -197,8 +205,11 @@ class Framing(asyncio.Protocol):
                 self._call_window += value - self._peer_initial
                 self._peer_initial = value
             elif name == _SET_FRAME:
+                if not _LEAST_FRAME <= value <= _LARGEST_FRAME:
+                    self._break("a setting of frame sizes is out of bounds")
+                    return
                 self._peer_frame = value
-        self._write(http2_frame(_SETTINGS, _ACK, 0, b""))
+        self._answer(http2_frame(_SETTINGS, _ACK, 0, b""))
         self._flush()
 
     def _on_window(self, stream: int, payload: bytes) -> None:
@@ -236,6 +247,15 @@ class Framing(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
+
+    def _answer(self, data: bytes) -> None:
+        """Answer what a peer may ask as often as it likes, as long as it reads the answers."""
+        if self._transport is None:
+            return
+        if self._transport.get_write_buffer_size() > _MOST_UNREAD:
+            self._break("the peer asks and does not read")
+            return
+        self._transport.write(data)
 
     def _break(self, why: str) -> None:
         self._why = why

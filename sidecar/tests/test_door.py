@@ -1,12 +1,16 @@
 """The sidecar's door: its own ingress is served at once, everybody else by gRPC behind it."""
 
 import asyncio
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from superinfer_proto.door import Door
 from superinfer_proto.duplex import DuplexCall, _call_head
 from superinfer_proto.framing import HEADER_BYTES, PREFACE
 from superinfer_proto.served_call import opens_call
@@ -85,6 +89,75 @@ async def test_bytes_that_are_no_http2_close_their_connection_alone(site, submit
     ingress = await site.connect()
     await ingress.send(submit_of("r", body=body_of(2)))
     await ingress.final("r")
+
+
+@pytest.fixture
+async def wall(tmp_path):
+    """A door before somebody who says a word to everybody, and remembers who is still there."""
+    there, tasks = set(), set()
+
+    async def greet(reader, writer):
+        there.add(writer)
+        tasks.add(asyncio.current_task())
+        writer.write(b"hello")
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(1000):
+                pass
+        there.discard(writer)
+        writer.close()
+
+    server = await asyncio.start_unix_server(greet, f"{tmp_path}/behind")
+    door = Door(SERVE, print)
+    door.behind = f"{tmp_path}/behind"
+    await door.open(f"unix:{tmp_path}/door")
+    yield SimpleNamespace(door=door, there=there, path=f"{tmp_path}/door")
+    door.close()
+    server.close()
+    await asyncio.gather(*tasks)
+
+
+def open_files():
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@pytest.mark.parametrize("half", [True, False], ids=["half closed", "closed"])
+async def test_a_visitor_that_left_leaves_nothing_open(wall, wait_until, half):
+    before = open_files()
+    for _ in range(5):
+        reader, writer = await asyncio.open_unix_connection(wall.path)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await reader.readexactly(5) == b"hello"
+        if half:
+            writer.write_eof()
+            async with asyncio.timeout(CUT_OFF_S):
+                assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+    await wait_until(lambda: not wall.there, "the end of all behind the door")
+    await wait_until(lambda: open_files() == before, "nothing left open")
+
+
+async def test_a_visitor_that_says_nothing_is_shown_out(wall):
+    wall.door.silent_s = 0.01
+    reader, writer = await asyncio.open_unix_connection(wall.path)
+    async with asyncio.timeout(CUT_OFF_S):
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_visitor_that_has_spoken_may_be_silent(wall, wait_until):
+    wall.door.silent_s = 0.01
+    reader, writer = await asyncio.open_unix_connection(wall.path)
+    writer.write(b"GET")
+    assert await reader.readexactly(5) == b"hello"
+    later = await asyncio.open_unix_connection(wall.path)
+    with contextlib.suppress(ConnectionError):
+        assert await later[0].read() == b"", "it came later, and is gone"
+    writer.write(b"more")
+    assert wall.there
+    for one in (writer, later[1]):
+        one.close()
 
 
 async def test_a_large_body_passes_the_door_on_either_way(site, submit_of, body_of):

@@ -1,8 +1,8 @@
 """The stream to one sidecar: submits and cancels up, decisions, frames and load reports down.
 
-Promises: what is submitted in one turn of the event loop travels in one message; an output finds its request
-by one dictionary look-up; when the stream breaks, every request on it hears of it once, and the link tries
-again with growing pauses for as long as it is open.
+Promises: what is submitted in one turn of the event loop travels in one message, or in as few as its bodies
+need; an output finds its request by one dictionary look-up; when the stream breaks, every request on it hears
+of it once, and the link tries again with growing pauses for as long as it is open.
 Concurrency: one task per link, which connects; messages are handled straight from the read.
 """
 
@@ -32,6 +32,8 @@ _LONGEST_PAUSE_S: Final = 2.0
 _CONNECT_S: Final = 5.0
 _COEFFICIENTS: Final = 5
 _METHOD: Final = "/superinfer.v1.Sidecar/Serve"
+_BODIES_BYTES: Final = 8 * 1024 * 1024
+"""Bodies in one message, beyond the first: sidecars take no message of more than 64 MiB."""
 
 
 class ExecutorLink:
@@ -201,11 +203,14 @@ class ExecutorLink:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Everything submitted and cancelled in this turn of the loop, in one message."""
+        """Everything submitted and cancelled in this turn of the loop.
+
+        After a loss that is every request of an executor at once: more than a sidecar takes in one message.
+        """
         self._flushing = False
-        if self._call is not None and (self._submits or self._cancels):
-            message = sidecar_pb2.ToSidecar(submits=self._submits, cancels=self._cancels)
-            self._submits.clear()
+        while self._call is not None and (self._submits or self._cancels):
+            submits = _as_many_as_fit(self._submits)
+            message = sidecar_pb2.ToSidecar(submits=submits, cancels=self._cancels)
             self._cancels.clear()
             self._call.send(message.SerializeToString())
 
@@ -265,3 +270,13 @@ class ExecutorLink:
         self.requests.clear()
         for request in lost:
             request.on_executor_lost(now_ms)
+
+
+def _as_many_as_fit(submits: deque[work_pb2.Submit]) -> list[work_pb2.Submit]:
+    """Take the first of `submits` out, and what else goes into the same message."""
+    taken: list[work_pb2.Submit] = []
+    room = _BODIES_BYTES
+    while submits and (not taken or len(submits[0].body) <= room):
+        taken.append(submits.popleft())
+        room -= len(taken[-1].body)
+    return taken
