@@ -2,8 +2,9 @@
 
 An ingress never sees a key that nobody presents to it, and may read no Secret but this one. A Secret holds a
 megabyte, and one that is too large is not written at all: no key of anybody could be added, or taken back.
-Promise: the file always fits; where not all keys do, namespaces share the room, so that those with few keys
-keep them whatever others make, and of a namespace the keys of its oldest Secrets are kept.
+Promises: the file always fits; where not all keys do, namespaces share the room, so that those with few keys
+keep them whatever others make, and of a namespace the keys of its oldest Secrets are kept. A key that is in
+several Secrets is the oldest's: nobody takes a key over who learns of it.
 """
 
 import json
@@ -30,23 +31,31 @@ class KeysFile:
     Attributes:
         text: JSON, which is YAML, too; the same for the same keys, whatever their order.
         left_out: Secrets whose keys had no room, and how many of each.
+        taken: Secrets with keys that an older Secret has, too, and how many of each.
     """
 
     text: str
     left_out: Mapping[KeysRecord, int] = field(default_factory=dict)
+    taken: Mapping[KeysRecord, int] = field(default_factory=dict)
 
 
 def keys_file(records: Iterable[KeysRecord], most_bytes: int = MOST_BYTES) -> KeysFile:
     """The file of all digests there is room for."""
     by_namespace: dict[str, list[tuple[KeysRecord, str]]] = {}
-    for record in sorted(records, key=lambda one: (one.namespace, one.created, one.name)):
+    owners: dict[str, KeysRecord] = {}
+    taken: dict[KeysRecord, int] = {}
+    for record in sorted(records, key=lambda one: (one.created, one.namespace, one.name)):
         lines = by_namespace.setdefault(record.namespace, [])
-        lines += [(record, _line(record, item, digest)) for item, digest in record.entries]
+        for item, digest in record.entries:
+            if owners.setdefault(digest, record) is record:
+                lines.append((record, _line(record, item, digest)))
+            else:
+                taken[record] = taken.get(record, 0) + 1
     needed = {namespace: _bytes(lines) for namespace, lines in by_namespace.items()}
     share = _fair_share(list(needed.values()), most_bytes - len(_HEAD) - len(_TAIL))
     kept: list[str] = []
     left_out: dict[KeysRecord, int] = {}
-    for lines in by_namespace.values():
+    for _, lines in sorted(by_namespace.items()):
         room = share
         for record, line in lines:
             room -= len(line) + 2
@@ -54,7 +63,7 @@ def keys_file(records: Iterable[KeysRecord], most_bytes: int = MOST_BYTES) -> Ke
                 kept.append(line)
             else:
                 left_out[record] = left_out.get(record, 0) + 1
-    return KeysFile(_HEAD + ",\n".join(kept) + _TAIL, left_out)
+    return KeysFile(_HEAD + ",\n".join(kept) + _TAIL, left_out, taken)
 
 
 def keys_secret(text: str, namespace: str) -> dict[str, Any]:

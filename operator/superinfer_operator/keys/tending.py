@@ -19,7 +19,7 @@ _TOLD: Final = 20
 
 
 class KeysTender:
-    """Writes the Secret where it differs, and tells whose keys have no room in it."""
+    """Writes the Secret where it differs, and tells whose keys are not in it."""
 
     def __init__(self, cluster: Cluster, writer: Writer, recorder: Recorder) -> None:
         self._cluster = cluster
@@ -37,21 +37,37 @@ class KeysTender:
         """Write it if it is not what it should be."""
         records = tuple(self._cluster.keys.objects.values())
         if records != self._records:
-            before = {(one.namespace, one.name) for one in self._file.left_out}
-            self._records, self._file = records, keys_file(records)
-            await self._tell([one for one in self.left_out if (one.namespace, one.name) not in before], now)
+            before, self._records, self._file = self._file, records, keys_file(records)
+            await self._tell_of_room(_news(before.left_out, self.left_out), now)
+            await self._tell_of_owners(_news(before.taken, self._file.taken), now)
         namespace, text = self._cluster.namespace, self._file.text
         known = self._cluster.secrets.objects.get(Key(namespace, API_KEYS_SECRET))
         if known is None or known.items.get(API_KEYS_ITEM) != text.encode():
             await self._writer.apply(SECRETS, keys_secret(text, namespace))
 
-    async def _tell(self, records: list[KeysRecord], now: Now) -> None:
+    async def _tell_of_room(self, records: list[KeysRecord], now: Now) -> None:
         for record in records[:_TOLD]:
             note = (
                 f"{self.left_out[record]} of its {len(record.entries)} API keys do not work: all keys of the "
                 f"cluster together do not fit, and namespace {record.namespace} has more than its share; "
                 "delete keys that nobody uses"
             )
-            about = About("Secret", record.namespace, record.name, record.uid, api_version="v1")
-            happening = Happening(about, EventType.WARNING, "TooManyKeys", "LeaveOutKeys", note)
-            await self._recorder.record(happening, now)
+            await self._warn(record, "TooManyKeys", note, now)
+
+    async def _tell_of_owners(self, records: list[KeysRecord], now: Now) -> None:
+        for record in records[:_TOLD]:
+            note = (
+                f"{self._file.taken[record]} of its {len(record.entries)} API keys are keys of an older "
+                "Secret, and stay that one's; make keys of its own for this one"
+            )
+            await self._warn(record, "KeysTaken", note, now)
+
+    async def _warn(self, record: KeysRecord, reason: str, note: str, now: Now) -> None:
+        about = About("Secret", record.namespace, record.name, record.uid, api_version="v1")
+        await self._recorder.record(Happening(about, EventType.WARNING, reason, "LeaveOutKeys", note), now)
+
+
+def _news(before: Mapping[KeysRecord, int], after: Mapping[KeysRecord, int]) -> list[KeysRecord]:
+    """Secrets that were not told of yet."""
+    told = {(one.namespace, one.name) for one in before}
+    return [one for one in after if (one.namespace, one.name) not in told]

@@ -18,7 +18,7 @@ def text_of(*records):
 
 
 def many(namespace, name, count, created):
-    items = {f"key-{number:05}": f"{namespace}-{number}" for number in range(count)}
+    items = {f"key-{number:05}": f"{namespace}-{name}-{number}" for number in range(count)}
     return record(name, items, namespace=namespace, creationTimestamp=created)
 
 
@@ -86,3 +86,24 @@ def test_room_for_all_is_given_to_all():
     file = keys_file([many("a", "s", 1000, ""), many("b", "s", 2, "")])
     assert file.left_out == {}
     assert len(names_in(file)) == 1002
+
+
+OLD, NEW = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+
+
+def test_a_key_that_somebody_copies_stays_its_first_owners():
+    """Else whoever learns a key could make everybody who uses it strangers to their own contracts."""
+    owner = record("team", {"k": "sk-1"}, namespace="shop", creationTimestamp=OLD)
+    copy = record("mine", {"k": "sk-1", "own": "sk-2"}, namespace="zoo", creationTimestamp=NEW)
+    file = keys_file([copy, owner])
+    assert names_in(file) == ["shop/team/k", "zoo/mine/own"]
+    assert (file.taken, file.left_out) == ({copy: 1}, {})
+    assert names_in(keys_file([copy])) == ["zoo/mine/k", "zoo/mine/own"], "its owner gave it up"
+
+
+def test_a_key_twice_in_one_secret_is_one_key():
+    file = keys_file([record("team", {"a": "sk-1", "b": "sk-1"})])
+    assert file.taken == {}
+    assert {entry["sha256"] for entry in yaml.safe_load(file.text)["keys"]} == {
+        "0f2c10bf3d128c719c6bfa4ecbae94b7fceebaea6e4438fef38a90e5acc326f3"
+    }
