@@ -48,6 +48,7 @@ POOL: Document = {
             "memory": {
                 "weightsMiB": 257,
                 "kvBytesPerToken": 23040,
+                "kvHeads": 3,
                 "overheadMiB": 2048,
                 "kvTokens": 16384,
             },
