@@ -214,6 +214,8 @@ class InFlight:
             self._on_error(output, now_ms)
             return
         if not self._accept(output, now_ms):
+            if output.final:  # nothing more comes of this attempt, and the answer has no end
+                self.interrupt(Cause.GAP, "the executor ended with tokens it had sent before", now_ms)
             return
         if self._resuming is not None:
             self._resuming.gap_ms = now_ms - self._resuming.lost_at_ms

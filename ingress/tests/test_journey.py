@@ -103,3 +103,14 @@ def test_a_trial_that_is_over_is_not_remembered_for_an_executor_that_is_gone():
         trials.begin(f"pool-{number}", journey)
         speaks(journey)
     assert len(trials._on) <= 1
+
+
+def test_an_answer_that_ends_with_tokens_it_had_before_goes_on_elsewhere():
+    journey = journey_on(link_to("a", "g"))
+    speaks(journey)
+    journey.request.on_output(
+        work_pb2.Output(token_ids=[1], chunk=b"x", finish_reason="stop", final=True), 2.0
+    )
+    assert journey.request.ending is None
+    assert journey.request.interruption is not None, "else nobody would ever end it"
+    assert journey.request.interruption.cause is Cause.GAP

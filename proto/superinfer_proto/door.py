@@ -12,6 +12,7 @@ Concurrency: the event loop.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
@@ -21,6 +22,8 @@ from superinfer_proto.served_call import ServedCall, opens_call
 
 _SILENT_S: Final = 20.0
 """How long a visitor may say nothing at all: a client's first bytes come with its connection."""
+_GONE_MS: Final = 20_000
+"""How long a visitor's machine may leave what it is sent unanswered, as with gRPC (the kernel: 900 s)."""
 _LAST_WORDS_S: Final = 5.0
 """How long what one side said last may take to reach the other."""
 
@@ -81,6 +84,9 @@ class _Visitor(asyncio.Protocol):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass of it
+        visitor = transport.get_extra_info("socket")
+        if visitor.family in (socket.AF_INET, socket.AF_INET6):
+            visitor.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE_MS)
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(self._door.silent_s, self._transport.abort)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -158,6 +159,23 @@ async def test_a_visitor_that_has_spoken_may_be_silent(wall, wait_until):
     assert wall.there
     for one in (writer, later[1]):
         one.close()
+
+
+async def test_a_visitor_whose_machine_is_gone_is_not_waited_for_a_quarter_of_an_hour():
+    came = asyncio.get_running_loop().create_future()
+
+    async def serve(call):
+        came.set_result(call._transport.get_extra_info("socket"))
+
+    door = Door(SERVE, serve)
+    await door.open("127.0.0.1:0")
+    _, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    writer.write(opening())
+    async with asyncio.timeout(CUT_OFF_S):
+        visitor = await came
+    assert 0 < visitor.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 20_000
+    writer.close()
+    door.close()
 
 
 async def test_a_large_body_passes_the_door_on_either_way(site, submit_of, body_of):
