@@ -181,7 +181,7 @@ async def test_a_visitor_whose_machine_is_gone_is_not_waited_for_a_quarter_of_an
 async def test_a_large_body_passes_the_door_on_either_way(site, submit_of, body_of):
     await site.start_engine(step_ms=1, max_model_len=1 << 21, kv_total_tokens=1 << 22)
     await site.start_sidecar()
-    body = body_of(1, words="x" * (3 << 20))
+    body = body_of(1, words="x" * (1 << 20))
     for site.direct in (False, True):
         ingress = await site.connect()
         request_id = f"large-{site.direct}"
