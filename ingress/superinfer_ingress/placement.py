@@ -93,8 +93,13 @@ class Placement:
     ) -> tuple[Refusal | None, ExecutorLink | None]:
         if request.ending is not None:
             return None, None
+        waited_ms = self._clock_ms() - work.arrived_ms
         choice = await self._fleet.choose(
-            work.pool, work.body.model, body_bytes=len(work.body.raw), besides=besides
+            work.pool,
+            work.body.model,
+            body_bytes=len(work.body.raw),
+            within_ms=None if slo.ttft_ms is None else slo.ttft_ms - waited_ms,
+            besides=besides,
         )
         if request.ending is not None:
             return None, None

@@ -2,7 +2,8 @@
 
 Promises: an executor whose last load report is older than `stale_after_ms` gets no new work; one that has
 said nothing for `dead_after_ms` is given up and its requests hear of it; one that is no longer listed gets no
-new work and is let go when nothing of ours runs there any more; ranking is deterministic for equal reports.
+new work and is let go when nothing of ours runs there any more; requests spread over whoever keeps their
+promise; ranking is deterministic for equal reports.
 A moment without a fresh report (everything on a busy machine is late at times) makes a request wait for the
 next report, never longer than an executor may be silent.
 Concurrency: the event loop; one task that listens for silence, one that looks at processes.
@@ -25,6 +26,8 @@ _log = logging.getLogger("superinfer.ingress.executors")
 _WATCH_S: Final = 0.05
 _LOOK_S: Final = 0.01
 """How often the processes of sidecars on this machine are looked at: a few microseconds each."""
+_SOON_MS: Final = 100.0
+"""A first token that nobody was promised is soon by then: nobody who reads along sees the difference."""
 _OWN_DELAY_S: Final = 0.2
 """A monitor tick this late means that we were not running, and nobody else is to blame for the silence."""
 
@@ -116,32 +119,43 @@ class Fleet:
         return [link for link in links if link.engine is not None and link.engine.model == model]
 
     async def choose(
-        self, pool: str | None, model: str, *, body_bytes: int, besides: ExecutorLink | None = None
+        self,
+        pool: str | None,
+        model: str,
+        *,
+        body_bytes: int,
+        within_ms: float | None = None,
+        besides: ExecutorLink | None = None,
     ) -> tuple[ExecutorLink, float] | None:
-        """The executor that would start the request first, and the work it adds there (ms); None if none can.
+        """The executor that is to get the request, and the work it adds there (ms); None if none can.
+
+        Of those that would start it well within `within_ms` (what is left of its TTFT) the emptiest: it
+        decodes quickest, and an executor that is thought slow must be seen at work to be known better. Where
+        nobody would, the one that starts it first.
 
         Waits for a fresh report only where an executor is serving but silent for a moment, and only on the
         first choice: a second opinion is not worth waiting for.
         """
         links = self.serving_model(self.in_pool(pool), model)
-        found = self._best(links, body_bytes, besides)
+        soon_ms = _SOON_MS if within_ms is None else within_ms / 2.0
+        found = self._best(links, body_bytes, soon_ms, besides)
         if found is not None or besides is not None:
             return found
         waiting = [link for link in links if link.serving]
         if not waiting:
             return None
         await _any_report(waiting, (self._dead_ms - self._stale_ms) / 1000.0)
-        return self._best(links, body_bytes, besides)
+        return self._best(links, body_bytes, soon_ms, besides)
 
     def _best(
-        self, links: Sequence[ExecutorLink], body_bytes: int, besides: ExecutorLink | None
+        self, links: Sequence[ExecutorLink], body_bytes: int, soon_ms: float, besides: ExecutorLink | None
     ) -> tuple[ExecutorLink, float] | None:
         fresh = [link for link in links if link is not besides and self.is_fresh(link)]
         if not fresh:
             return None
         tokens = tokens_of(body_bytes)
-        ranked = [(*_predicted_ttft_ms(link, tokens), len(link.requests), link.name, link) for link in fresh]
-        _, work_ms, _, _, link = min(ranked, key=lambda entry: entry[:4])
+        predicted = [(*_predicted_ttft_ms(link, tokens), link) for link in fresh]
+        _, work_ms, link = min(predicted, key=lambda one: _order(one[2], one[0], soon_ms))
         return link, work_ms
 
     async def _look(self) -> None:
@@ -165,6 +179,13 @@ class Fleet:
                     )
                     link.drop()
             self._let_go()
+
+
+def _order(link: ExecutorLink, ttft_ms: float, soon_ms: float) -> tuple[bool, float, float, str]:
+    """The least is chosen; see `Fleet.choose`. The name decides between equals."""
+    if ttft_ms <= soon_ms:
+        return False, len(link.requests), ttft_ms, link.name
+    return True, ttft_ms, len(link.requests), link.name
 
 
 def _predicted_ttft_ms(link: ExecutorLink, tokens: int) -> tuple[float, float]:
