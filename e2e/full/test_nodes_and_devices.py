@@ -51,13 +51,7 @@ def test_cordoned_node_gets_nothing_new(door: Door, settled: str, gold: str) -> 
                 "a cordon is no reason to take an executor away"
             )
             kubectl("delete", "pod", victim["metadata"]["name"], "--namespace", SHOP, "--wait=false")
-            until(
-                _living,
-                lambda seen: len(seen) == 3 and all(node_of(pod) not in ("", node) for pod in seen),
-                within_s=120,
-                what=f"three executors, none on the cordoned {node}",
-            )
-            until_ready(POOL, SHOP, executors=3)
+            _until_left(node)
     finally:
         kubectl("uncordon", node)
     assert traffic.failures() == []
@@ -72,13 +66,7 @@ def test_drained_node_is_left_without_a_broken_stream(door: Door, settled: str, 
             until(lambda: traffic.count(Outcome.SERVED), lambda n: n >= 3, within_s=60, what="it serves")
             how = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s")
             kubectl("drain", node, *how, timeout_s=200)
-            until(
-                _living,
-                lambda seen: len(seen) == 3 and all(node_of(pod) not in ("", node) for pod in seen),
-                within_s=120,
-                what=f"three executors, none on the drained {node}",
-            )
-            until_ready(POOL, SHOP, executors=3)
+            _until_left(node)
     finally:
         kubectl("uncordon", node)
     assert traffic.failures() == []
@@ -156,3 +144,13 @@ def _stays(holds: Callable[[], bool], *, for_s: float, what: str) -> None:
     while time.monotonic() < deadline:
         assert holds(), f"did not hold: {what}"
         time.sleep(2)
+
+
+def _until_left(node: str) -> None:
+    until(
+        _living,
+        lambda seen: len(seen) == 3 and all(node_of(pod) not in ("", node) for pod in seen),
+        within_s=120,
+        what=f"three executors, none on {node}",
+    )
+    until_ready(POOL, SHOP, executors=3)

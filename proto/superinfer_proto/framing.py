@@ -18,6 +18,8 @@ from typing import Final, cast
 
 from typing_extensions import override
 
+from superinfer_proto.limits import MAX_MESSAGE_BYTES
+
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, HEADERS, _RST_STREAM, _SETTINGS, _PUSH_PROMISE, _PING, _GOAWAY, _WINDOW_UPDATE = (
     0,
@@ -41,8 +43,6 @@ _FRAME: Final = 1024 * 1024
 _LEAST_FRAME, _LARGEST_FRAME = 16_384, 2**24 - 1
 """What a peer may say of the frames it takes, by the RFC."""
 _PING_BYTES: Final = 8
-_MOST_BYTES: Final = 64 * 1024 * 1024
-"""Longest message taken from a peer."""
 _MOST_UNREAD: Final = 2 * _WINDOW
 """Bytes a peer may leave unread and still be answered: more than it may be owed of messages."""
 _LARGEST_WINDOW: Final = 2**31 - 1
@@ -177,7 +177,7 @@ class Framing(asyncio.Protocol):
         at, end = 0, len(message)
         while end - at >= 5:
             compressed, size = _prefix.unpack_from(message, at)
-            if compressed or size > _MOST_BYTES:
+            if compressed or size > MAX_MESSAGE_BYTES:
                 self._break("a message is compressed or too long")
                 return
             if end - at - 5 < size:

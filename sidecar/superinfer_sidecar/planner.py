@@ -14,7 +14,7 @@ from superinfer_core.prediction.lengths import OutputLengths
 from superinfer_core.prediction.online import OnlineStepModel
 from superinfer_core.prediction.profile import Profile
 from superinfer_core.prediction.residuals import Residuals
-from superinfer_core.prediction.step_model import StepFacts, StepModel
+from superinfer_core.prediction.step_model import UNPROFILED, StepFacts
 from superinfer_core.refusal import Refusal, RefusalCode
 from superinfer_core.scheduling.admission import Admission, Prediction, admit_all
 from superinfer_core.scheduling.context import DecisionContext
@@ -28,15 +28,6 @@ from superinfer_core.slo import RequestSlo
 from superinfer_proto.v1 import engine_pb2, work_pb2
 
 _LOG = logging.getLogger(__name__)
-
-UNPROFILED: Final = StepModel(
-    base_ms=5.0,
-    per_decode_seq_ms=0.1,
-    per_decode_context_token_ms=0.0,
-    per_prefill_token_ms=0.06,
-    per_prefill_context_token2_ms=0.0,
-)
-"""Where no profile is given: a small model's step times, corrected from the first steps on."""
 
 REPORT_QUANTILE: Final = 0.9
 _LEARN_EVERY_MS: Final = 2.0

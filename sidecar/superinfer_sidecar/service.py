@@ -16,6 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from superinfer_proto.door import Door
+from superinfer_proto.limits import MESSAGE_OPTIONS
 from superinfer_proto.processes import is_ending
 from superinfer_proto.served_call import ServedCall
 from superinfer_proto.v1 import engine_pb2, sidecar_pb2, work_pb2
@@ -49,8 +50,7 @@ _LAST_WORDS_S: Final = 1.0
 _FETCHED_WITHIN_S: Final = 1.5
 """How long the blocks of requests that were handed over stay here to be fetched."""
 _OPTIONS: Final = (
-    ("grpc.max_receive_message_length", 64 << 20),
-    ("grpc.max_send_message_length", 64 << 20),
+    *MESSAGE_OPTIONS,
     ("grpc.so_reuseport", 0),
     ("grpc.http2.max_ping_strikes", 0),  # peers ping while they have nothing to copy
 )

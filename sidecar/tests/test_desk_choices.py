@@ -2,7 +2,7 @@
 
 from desk_room import Room, gold
 
-from superinfer_sidecar.planner import UNPROFILED
+from superinfer_core.prediction.step_model import UNPROFILED
 
 
 def refused(room: Room) -> list[str]:

@@ -16,9 +16,9 @@ import grpc
 import grpc.aio
 
 from superinfer_core.prediction.step_model import StepFacts
+from superinfer_proto.limits import MESSAGE_OPTIONS
 from superinfer_proto.v1 import engine_pb2, engine_pb2_grpc, slo_pb2, work_pb2
 
-OPTIONS = (("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20))
 PATH = "/v1/completions"
 QUIET_S = 0.15
 """An idle engine that said nothing for so long has said everything."""
@@ -54,7 +54,7 @@ class MeasuredEngine:
     """One connection to one engine."""
 
     def __init__(self, socket: Path, *, timeout_s: float = 300.0) -> None:
-        self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
+        self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=MESSAGE_OPTIONS)
         self._call: Any = None
         self._inbox: asyncio.Queue[engine_pb2.FromEngine | EngineTroubleError] = asyncio.Queue()
         self._reader: asyncio.Task[None] | None = None

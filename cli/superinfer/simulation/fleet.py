@@ -1,7 +1,9 @@
 """Many engines, one clock: arrivals, admission, routing, steps.
 
-Promise: deterministic for a seed. Routing is the product's: executors ranked by load, the best asked first,
-at most one more asked, then the request is refused.
+Promise: deterministic for a seed. As in the product the best executor is asked first, at most one more, then
+the request is refused. Which is best is judged by the work in queue and batch alone, among eight drawn at
+random: more simply than the ingress does, which goes by what executors report
+(`superinfer_core.scheduling.routing`).
 """
 
 import random
@@ -17,7 +19,7 @@ from superinfer_core.prediction.step_model import UNPROFILED, StepModel
 from superinfer_core.scheduling.admission import admit
 from superinfer_core.scheduling.context import DecisionContext
 from superinfer_core.scheduling.forecast import ArrivalForecast
-from superinfer_core.scheduling.policy import Order, SchedulingPolicy
+from superinfer_core.scheduling.policy import SchedulingPolicy
 from superinfer_core.slo import RequestSlo
 
 FORECAST_REFRESH_MS = 50.0
@@ -105,7 +107,6 @@ class Fleet:
         self.refreshed = [0.0] * settings.executors
         self.events: list[tuple[float, int]] = []
         self.now = 0.0
-        self.by_order = policy.order is Order.SLACK
 
     def run(self, told: Callable[[int], None] | None = None) -> Run:
         """Serve every job; `told` hears how many have arrived."""

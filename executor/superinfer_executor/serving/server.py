@@ -12,13 +12,9 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
 from superinfer_executor.serving.service import EngineService
+from superinfer_proto.limits import MESSAGE_OPTIONS
 from superinfer_proto.v1 import engine_pb2, engine_pb2_grpc
 
-MAX_MESSAGE_BYTES: Final = 64 << 20
-OPTIONS: Final = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-)
 SERVICE_NAME: Final = engine_pb2.DESCRIPTOR.services_by_name["Engine"].full_name
 
 
@@ -47,7 +43,7 @@ class EngineServer:
 async def start_server(service: EngineService, socket: Path) -> EngineServer:
     """Serve on the socket, ours alone (mode 0600); a stale socket file is replaced."""
     _make_room(socket)
-    server = grpc.aio.server(options=OPTIONS)
+    server = grpc.aio.server(options=MESSAGE_OPTIONS)
     engine_pb2_grpc.add_EngineServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     health = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)

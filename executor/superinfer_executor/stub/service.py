@@ -20,13 +20,10 @@ from superinfer_executor.stub.answers import Words
 from superinfer_executor.stub.batch import Batch
 from superinfer_executor.stub.bodies import BadBodyError, StubBody, read_body
 from superinfer_executor.stub.settings import StubSettings
+from superinfer_proto.limits import MESSAGE_OPTIONS
 from superinfer_proto.v1 import engine_pb2, engine_pb2_grpc, slo_pb2
 
 BLOCK_SIZE = 16
-GRPC_OPTIONS = (
-    ("grpc.max_receive_message_length", 64 << 20),
-    ("grpc.max_send_message_length", 64 << 20),
-)
 
 
 class StubEngine(engine_pb2_grpc.EngineServicer):
@@ -149,7 +146,7 @@ def _kill_self() -> None:
 async def start_server(engine: StubEngine, settings: StubSettings) -> Any:
     """A started gRPC server on the settings' socket; a stale socket file is replaced."""
     settings.socket.unlink(missing_ok=True)
-    server = grpc.aio.server(options=GRPC_OPTIONS)
+    server = grpc.aio.server(options=MESSAGE_OPTIONS)
     engine_pb2_grpc.add_EngineServicer_to_server(engine, server)  # type: ignore[no-untyped-call]
     server.add_insecure_port(f"unix:{settings.socket}")
     await server.start()

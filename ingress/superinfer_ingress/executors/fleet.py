@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from time import monotonic
 from typing import Final
 
+from superinfer_core.scheduling.routing import preference
 from superinfer_ingress.config import Config, ExecutorSettings
 from superinfer_ingress.executors.estimates import prefill_ms, tokens_of
 from superinfer_ingress.executors.identity import Identity
@@ -26,8 +27,6 @@ _log = logging.getLogger("superinfer.ingress.executors")
 _WATCH_S: Final = 0.05
 _LOOK_S: Final = 0.01
 """How often the processes of sidecars on this machine are looked at: a few microseconds each."""
-_SOON_MS: Final = 100.0
-"""A first token that nobody was promised is soon by then: nobody who reads along sees the difference."""
 _OWN_DELAY_S: Final = 0.2
 """A monitor tick this late means that we were not running, and nobody else is to blame for the silence."""
 
@@ -129,33 +128,38 @@ class Fleet:
     ) -> tuple[ExecutorLink, float] | None:
         """The executor that is to get the request, and the work it adds there (ms); None if none can.
 
-        Of those that would start it well within `within_ms` (what is left of its TTFT) the emptiest: it
-        decodes quickest, and an executor that is thought slow must be seen at work to be known better. Where
-        nobody would, the one that starts it first.
+        `within_ms` is what is left of its TTFT; `core.scheduling.routing` decides by it.
 
         Waits for a fresh report only where an executor is serving but silent for a moment, and only on the
         first choice: a second opinion is not worth waiting for.
         """
         links = self.serving_model(self.in_pool(pool), model)
-        soon_ms = _SOON_MS if within_ms is None else within_ms / 2.0
-        found = self._best(links, body_bytes, soon_ms, besides)
+        found = self._best(links, body_bytes, within_ms, besides)
         if found is not None or besides is not None:
             return found
         waiting = [link for link in links if link.serving]
         if not waiting:
             return None
         await _any_report(waiting, (self._dead_ms - self._stale_ms) / 1000.0)
-        return self._best(links, body_bytes, soon_ms, besides)
+        return self._best(links, body_bytes, within_ms, besides)
 
     def _best(
-        self, links: Sequence[ExecutorLink], body_bytes: int, soon_ms: float, besides: ExecutorLink | None
+        self,
+        links: Sequence[ExecutorLink],
+        body_bytes: int,
+        within_ms: float | None,
+        besides: ExecutorLink | None,
     ) -> tuple[ExecutorLink, float] | None:
         fresh = [link for link in links if link is not besides and self.is_fresh(link)]
         if not fresh:
             return None
         tokens = tokens_of(body_bytes)
-        predicted = [(*_predicted_ttft_ms(link, tokens), link) for link in fresh]
-        _, work_ms, link = min(predicted, key=lambda one: _order(one[2], one[0], soon_ms))
+        ranked: list[tuple[tuple[bool, float, float, str], float, ExecutorLink]] = []
+        for link in fresh:
+            ttft_ms, work_ms = _predicted_ttft_ms(link, tokens)
+            order = preference(link.name, ttft_ms=ttft_ms, requests=len(link.requests), within_ms=within_ms)
+            ranked.append((order, work_ms, link))
+        _, work_ms, link = min(ranked, key=lambda one: one[0])
         return link, work_ms
 
     async def _look(self) -> None:
@@ -179,13 +183,6 @@ class Fleet:
                     )
                     link.drop()
             self._let_go()
-
-
-def _order(link: ExecutorLink, ttft_ms: float, soon_ms: float) -> tuple[bool, float, float, str]:
-    """The least is chosen; see `Fleet.choose`. The name decides between equals."""
-    if ttft_ms <= soon_ms:
-        return False, len(link.requests), ttft_ms, link.name
-    return True, ttft_ms, len(link.requests), link.name
 
 
 def _predicted_ttft_ms(link: ExecutorLink, tokens: int) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from superinfer_core.checkpoint.peers import Peer
 from superinfer_core.checkpoint.restore import RestoreBounds, missing_tokens, restore_bounds
+from superinfer_proto.limits import MESSAGE_OPTIONS
 from superinfer_proto.slab import ENGINE_SLAB, STORE_SLAB, stream_of
 from superinfer_proto.v1 import checkpoint_pb2_grpc, sidecar_pb2
 from superinfer_sidecar.checkpoint.counters import CheckpointCounters, Restore
@@ -33,8 +34,7 @@ from superinfer_sidecar.tracked import Stage, Tracked
 _LOG = logging.getLogger(__name__)
 _EXPIRE_EVERY_S: Final = 0.2
 _CHANNEL_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", 64 << 20),
-    ("grpc.max_send_message_length", 64 << 20),
+    *MESSAGE_OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     # A peer that vanished with its machine sends no reset.
